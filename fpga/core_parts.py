@@ -19,10 +19,10 @@ from rtlstm.fpga.netlist.ecp5 import chain_tiles
 from rtlstm.spec import inventory
 from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.cells.graph import CellGraph
-from rtlstm.spec.cells.unit import FusedUnit, GraphUnit
+from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.inventory import MultiplierSpec, lane_kinds
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.norms import digits
+from rtlstm.spec.norms import COARSE, digits, square_in_parts
 from rtlstm.spec.packing import to_bits
 from rtlstm.spec.parameters import Parameters, ceil_log2
 from rtlstm.spec.registers import Region
@@ -113,9 +113,7 @@ def _cell_registers(cell: CellGraph, parameters: Parameters) -> int:
     for position, node in enumerate(cell.nodes):
         used = [begins[user] for user, other in enumerate(cell.nodes) if position in other.args]
         waits = max(0, max(used, default=0) - stages[position])
-        # What becomes the product of a norm is as wide as its value.
-        bits = cell.nodes[node.args[0]].format.bits if node.kind == "normalise" else node.format.bits
-        count += bits * (stages[position] - begins[position] + waits)
+        count += node.format.bits * (stages[position] - begins[position] + waits)
     return count
 
 
@@ -294,21 +292,22 @@ def _norms(manifest: Manifest, of: Literal["luts", "registers", "tiles"]) -> dic
 
     The products are among the multipliers.
     """
-    numerics, units = manifest.numerics, manifest.parameters.gate_units
-    if not isinstance(numerics.unit, GraphUnit) or not numerics.norms:
+    norms, units = manifest.numerics.unit.norms, manifest.parameters.gate_units
+    if norms is None:
         return {}
-    pipelines = (pipeline.graph for pipeline in numerics.unit.pipelines)
-    mine = [numerics.norms[at] for at in (graph.norm for graph in pipelines) if at is not None]
-    most = max(numerics.norms, key=lambda norm: norm.spread_bits)
-    spread, shifts, sums = most.spread_bits, len(most.shifts), most.sum_bits + most.square_bits
-    root = numerics.tables[most.table]
-    chains = [most.sum_bits, most.square_bits, spread, spread, root.base_bits]
-    chains += [norm.square_bits for norm in numerics.norms for _ in digits(norm.values)[1:]]
+    mine = norms.normalisations
+    most, root = max(mine, key=lambda norm: norm.spread_bits), norms.root
+    spread, groups = most.spread_bits, most.spread_bits // COARSE
+    sums = most.sum_bits + most.square_bits
+    product, kept = norms.factor_bits + root.output.bits, norms.shifted_bits + COARSE // 2 - 1
+    chains = [most.sum_bits, most.square_bits, *[spread] * (1 + square_in_parts(mine)), root.base_bits]
+    chains += [norm.square_bits for norm in mine for _ in digits(norm.values)[1:]]
     chains += units * [norm.deviation_bits for norm in mine for _ in digits(norm.values)]
-    moved = spread * shifts + units * sum((norm.shifted_bits + 2) * shifts for norm in mine)
+    chains += units * [product, product - norms.drop]
+    moved = spread * (groups // 2 + 2) + units * (kept * groups // 2 + 2 * norms.shifted_bits)
     sizes = {
         "luts": sum(map(_even, chains)) + moved,
-        "registers": sums + 5 * spread + most.sum_bits + 2 * root.base_bits,
+        "registers": sums + 2 * spread + most.sum_bits + units * (most.deviation_bits + 3 * kept + product),
         "tiles": sum(map(_adder_tiles, chains)),
     }
     return {"norms": sizes[of]}

@@ -59,10 +59,10 @@ class Integers(Arithmetic[Node, IntArray]):
         function = self._numerics.function(self.operations[at])
         return function.look_up(x) if isinstance(function, ActivationTable) else function.compute(x)
 
-    def normalise(self, at: int, x: IntArray) -> IntArray:
+    def normalise(self, at: int, x: IntArray, gain: IntArray | None) -> IntArray:
         """Normalise over the units."""
         norm = self._numerics.norms[self.operations[at].index]
-        return norm.normalise(x, self._numerics.tables[norm.table])
+        return norm.normalise(x, self._numerics.tables[norm.table], gain)
 
     def round(self, at: int, x: IntArray) -> IntArray:
         """Narrow to the node's format."""
@@ -111,6 +111,8 @@ class GraphLayer:
         """Return the rows' sums, with guard bits; input part and recurrent part are rounded separately."""
         read = np.maximum(x, 0) if self.shape.input_relu else x
         # BLAS may set the flag of an invalid operation for lanes of a vector that hold no value.
+        if self.shape.kind == "norm":
+            return np.ldexp(read.astype(np.float64), GUARD_BITS)
         with np.errstate(invalid="ignore"):
             total = self._part(read @ self._w_in, self._scale)
             if self._w_rec is not None:

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.sim.golden_cells import GraphLayer
 from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.fixed import IntArray
@@ -322,15 +323,32 @@ class _DenseLayer(_Sums):
         return total
 
 
+class _NormLayer:
+    """A norm, whose cell no other unit computes either."""
+
+    def __init__(self, layer: QuantizedDense, shape: LayerShape, numerics: Numerics) -> None:
+        self._layer = GraphLayer(layer, shape, numerics)
+
+    def __call__(self, x: AnyFloats) -> AnyFloats:
+        """Compute any number of rows."""
+        found, _, _ = self._layer.results(self._layer.sums(self.read(x), None, None), None)
+        return found.astype(np.float64)
+
+    def read(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Return what is normalised."""
+        return x
+
+
 class LstmStream:
     """``batch`` sequences, step by step, with their state kept between."""
 
     def __init__(
-        self, layers: Sequence[_LstmLayer | _DenseLayer], h: list[IntArray], c: list[IntArray]
+        self, layers: Sequence[_LstmLayer | _DenseLayer | _NormLayer], h: list[IntArray], c: list[IntArray]
     ) -> None:
         lstm = [layer for layer in layers if isinstance(layer, _LstmLayer)]
         self.states = [_LstmState(*each) for each in zip(lstm, h, c, strict=True)]
-        self._dense = [layer for layer in layers if isinstance(layer, _DenseLayer)]
+        states = iter(self.states)
+        self._layers = [next(states) if isinstance(layer, _LstmLayer) else layer for layer in layers]
 
     def step(self, x: IntArray) -> IntArray:
         """Compute a step: integers of the input format, ``(N, inputs)``, to ``(N, outputs)``.
@@ -338,11 +356,12 @@ class LstmStream:
         ``x`` is not checked: see :meth:`rtlstm.sim.golden.Golden.check`.
         """
         values: NDArray[Any] = x
-        for state in self.states:
-            state.step(values)
-            values = state.h
-        for dense in self._dense:
-            values = dense(values)
+        for layer in self._layers:
+            if isinstance(layer, _LstmState):
+                layer.step(values)
+                values = layer.h
+            else:
+                values = layer(values)
         return values.astype(np.int64)
 
     @property
@@ -369,6 +388,8 @@ class LstmNetwork:
         self._layers = [
             _LstmLayer(layer, shape, network.numerics, unit)
             if isinstance(layer, QuantizedRecurrent)
+            else _NormLayer(layer, shape, network.numerics)
+            if shape.kind == "norm"
             else _DenseLayer(layer, shape, network.numerics, unit)
             for layer, shape in pairs
         ]
@@ -396,7 +417,11 @@ class LstmNetwork:
         return values.astype(np.int64, copy=False), stream
 
     def _results(
-        self, layer: _LstmLayer | _DenseLayer, state: _LstmState | None, x: NDArray[Any], alive: Mask | None
+        self,
+        layer: _LstmLayer | _DenseLayer | _NormLayer,
+        state: _LstmState | None,
+        x: NDArray[Any],
+        alive: Mask | None,
     ) -> NDArray[Any]:
         """Return what a layer makes of ``(T, N, inputs)``."""
         if isinstance(layer, _LstmLayer):
@@ -415,7 +440,11 @@ class WatchedLstmNetwork(LstmNetwork):
         self._next = iter(self.reads)
 
     def _results(
-        self, layer: _LstmLayer | _DenseLayer, state: _LstmState | None, x: NDArray[Any], alive: Mask | None
+        self,
+        layer: _LstmLayer | _DenseLayer | _NormLayer,
+        state: _LstmState | None,
+        x: NDArray[Any],
+        alive: Mask | None,
     ) -> NDArray[Any]:
         begin = None if state is None else state.h[None].copy()
         found = super()._results(layer, state, x, alive)

@@ -24,6 +24,7 @@ from rtlstm.spec.link import (
     value_bytes,
 )
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.norms import PART_BITS, square_in_parts
 from rtlstm.spec.numerics import Numerics
 from rtlstm.spec.parameters import (
     MemoryStyle,
@@ -217,7 +218,7 @@ def activations(manifest: Manifest) -> tuple[ActivationSpec, ...]:
             count=count * parameters.gate_units or 1,
             tables=parameters.tables,
             stages=parameters.pipeline.table,
-            slope_stages=parameters.pipeline.slope,
+            slope_stages=parameters.pipeline.slope if count else 1,
             multiplier=parameters.slope_multipliers,
             table_memory=parameters.table_memory,
             pairs=count // 2 * parameters.gate_units if family.memory_pairs else 0,
@@ -257,6 +258,7 @@ def memories(manifest: Manifest) -> dict[str, MemorySpec]:
     found = (
         *_operand_memories(manifest),
         *_drain_memories(manifest),
+        *_norm_memories(manifest),
         *(activation.memory for activation in activations(manifest) if not activation.constant),
         *_program_memories(manifest),
         _output_queue(manifest),
@@ -344,6 +346,21 @@ def _drain_memories(manifest: Manifest) -> Iterator[MemorySpec]:
         layout, depth = manifest.regions[region], max(2, manifest.regions[region].rows)
         style: MemoryStyle = "auto" if register or depth > _SHALLOW else "distributed"
         yield MemorySpec(name, units, layout.width, depth, output_register=register, style=style)
+
+
+def _norm_memories(manifest: Manifest) -> Iterator[MemorySpec]:
+    """Yield the memories of norms: of the values of a vector, and of each gate unit's gains and biases."""
+    parameters, numerics = manifest.parameters, manifest.numerics
+    if numerics.unit.norms is not None:
+        most = max(layer.outputs for layer in manifest.layers if layer.kind == "norm")
+        width = parameters.gate_units * numerics.data_bits
+        yield _clocked("measured values", width, parameters.drain_beats(most), 1)
+        if numerics.unit_parameters:
+            width, rows = (
+                numerics.unit_parameters * numerics.weight_bits,
+                manifest.regions[Region.SHIFTS].rows,
+            )
+            yield _clocked("gains and biases", width, rows, 1, count=parameters.gate_units)
 
 
 def _program_memories(manifest: Manifest) -> Iterator[MemorySpec]:
@@ -570,16 +587,26 @@ def scale_multipliers(
 def norm_multipliers(
     numerics: Numerics, units: int = 1, pipeline: Pipeline | None = None
 ) -> Iterator[MultiplierSpec]:
-    """Yield the multipliers of norms' sums: the squares of the values, and that of their sum.
+    """Yield the multipliers of norms: the squares of the values and of their sum, gains and roots.
 
-    Without a pipeline the former have one register.
+    Without a pipeline they have one register.
     """
-    if numerics.norms:
-        bits, stages = numerics.data_bits, (pipeline or Pipeline()).product
-        yield MultiplierSpec("squares", units, 1, bits, bits, stages)
-    if any(norm.centre for norm in numerics.norms):
-        bits = max(norm.sum_bits for norm in numerics.norms if norm.centre)
-        yield MultiplierSpec("square of the sum", 1, 1, bits, bits, 2)
+    norms, pipeline = numerics.unit.norms, pipeline or Pipeline()
+    if norms is None:
+        return
+    bits, stages, found = numerics.data_bits, pipeline.product, norms.normalisations
+    yield MultiplierSpec("squares", units, 1, bits, bits, stages)
+    bits = max((norm.sum_bits for norm in found if norm.centre), default=0)
+    upper = bits - PART_BITS if square_in_parts(found) else bits
+    if bits:
+        yield MultiplierSpec("square of the sum", 1, 1, upper, upper, stages)
+    if upper < bits:
+        yield MultiplierSpec("square of the sum's part", 1, 1, PART_BITS + 1, PART_BITS + 1, stages)
+        yield MultiplierSpec("product of the sum's parts", 1, 1, upper, PART_BITS + 1, stages)
+    wide = 2 if pipeline.cell > 3 else pipeline.product
+    if norms.gain_bits:
+        yield MultiplierSpec("gains", units, 1, norms.shifted_bits, norms.gain_bits, wide)
+    yield MultiplierSpec("roots", units, 1, norms.factor_bits, norms.root.output.bits, wide)
 
 
 def gate_multipliers(

@@ -413,7 +413,9 @@ class Manifest(Record):
         if self.parameters.capacity is not None and numerics.fused_lstm is not None:
             # The cells of another network do not matter.
             return max(numerics.preactivation.bits, numerics.output_bits)
-        return max(numerics.sum_bits(cell) for cell in range(len(numerics.cells)))
+        # A norm reads no sums.
+        read = (at for at, cell in enumerate(numerics.cells) if cell.norm is None)
+        return max(map(numerics.sum_bits, read))
 
     @property
     def ends_passes_in_both_widths(self) -> bool:

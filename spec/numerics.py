@@ -14,10 +14,10 @@ from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.cells.description import Cell
 from rtlstm.spec.cells.evaluate import rounded_gates
 from rtlstm.spec.cells.graph import CellGraph, Node
-from rtlstm.spec.cells.unit import FusedUnit, GraphUnit
+from rtlstm.spec.cells.unit import FusedUnit, GraphUnit, Norms
 from rtlstm.spec.fixed import Format, HiddenRounding, IntArray
 from rtlstm.spec.network import LINEAR, Activation
-from rtlstm.spec.norms import Normalisation
+from rtlstm.spec.norms import Normalisation, NormForm
 from rtlstm.spec.program.passes import Passes, feeds, part_layers
 from rtlstm.spec.record import Record
 
@@ -384,7 +384,7 @@ class Numerics(Record):
         """The unit that computes the cells in hardware."""
         fused, tables = self.fused_lstm, self.tables
         if fused is None:
-            return GraphUnit(self.cells, tables, self.pieces, self.norms)
+            return GraphUnit(self.cells, tables, self.pieces, self._unit_norms())
         return FusedUnit(
             sigmoid=tables[fused.sigmoid],
             tanh=tables[fused.tanh],
@@ -395,7 +395,18 @@ class Numerics(Record):
             hidden=self.hidden,
             hidden_shifts=self.hidden_shifts,
             hidden_rounding=self.hidden_rounding,
+            norms=self._unit_norms(),
         )
+
+    def _unit_norms(self) -> Norms | None:
+        """Return what a core has for norms; the fused unit's only bank of tables is that of the root."""
+        of_cell = {at: cell.norm for at, cell in enumerate(self.cells) if cell.norm is not None}
+        if not of_cell:
+            return None
+        forms = [NormForm.of(self.cells[at], self.norms) for at in of_cell]
+        root = forms[0].norm.table
+        bank = root if self.fused_lstm is None else 0
+        return Norms(tuple(forms), self.tables[root], bank, {at: form for form, at in enumerate(of_cell)})
 
     def function(self, node: Node) -> ActivationTable | PiecewiseLinear:
         """Return the function that a node ``table`` or ``pieces`` applies."""

@@ -12,6 +12,7 @@ from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.image import WeightImage, WordArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import (
+    GUARD_BITS,
     SCALE_UNIT,
     LayerShape,
     Numerics,
@@ -22,6 +23,7 @@ from rtlstm.spec.numerics import (
     bound_sums,
     continues_sums,
     row_parts,
+    scale_factors,
 )
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.passes import Kept, input_positions, keep
@@ -366,6 +368,13 @@ def _products(network: QuantizedNetwork, manifest: Manifest, index: int) -> list
     layer = network.layers[index]
     recurrent, drain = _ops(manifest, index)
     positions = _positions(manifest, index)
+    if manifest.layers[index].kind == "norm":
+        # Its words are multiplied with nothing.
+        words = np.zeros(
+            (manifest.parameters.lanes, 1, drain.columns, manifest.parameters.macs), dtype=np.int64
+        )
+        assert isinstance(layer, QuantizedDense)
+        return [_Product(drain, "its input", words, layer.shift, layer.scale)]
     if isinstance(layer, QuantizedRecurrent):
         assert recurrent is not None
         parts = [
@@ -540,7 +549,10 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
         count = shape.outputs
         shift, scale = rows_of(drain, shifts, count), scale_of(drain, count)
         positions = _positions(manifest, index)
-        matrix = _read_matrix(weights, drain, parameters, (shape.rows, positions[-1] + 1))[:, positions]
+        if shape.kind == "norm":
+            matrix = np.diag(_identity(shift, scale, numerics))
+        else:
+            matrix = _read_matrix(weights, drain, parameters, (shape.rows, positions[-1] + 1))[:, positions]
         bias = np.zeros(shape.rows, dtype=np.int64)
         if not continues_sums(manifest.layers, index):
             bias = _rows(gather(biases[:, (recurrent or drain).addends :], count), drain)
@@ -565,6 +577,13 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
     return QuantizedNetwork(
         shapes=manifest.layers, numerics=numerics, layers=tuple(layers), passes=manifest.passes
     )
+
+
+def _identity(shift: IntArray, scale: IntArray | None, numerics: Numerics) -> IntArray:
+    """Return the weights with which rows of these shifts and scales pass values on as they are."""
+    codes = np.ldexp(1.0, GUARD_BITS + shift - numerics.accumulator.align)
+    factors = scale_factors(scale)
+    return np.rint(codes if factors is None else codes / factors).astype(np.int64)
 
 
 def _read_matrix(weights: IntArray, op: Op, parameters: Parameters, shape: tuple[int, int]) -> IntArray:

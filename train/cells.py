@@ -156,14 +156,19 @@ class StraightThrough(Floats):
         low, high = pieces.output.to_floats([pieces.lowest, pieces.highest]).tolist()
         return straight_through(value, activate(pieces.function, x).clamp(low, high))
 
-    def normalise(self, at: int, x: Any) -> Any:
+    def normalise(self, at: int, x: Any, gain: Any) -> Any:
         """Normalise over the units."""
         node = self.operations[at]
         norm, source = self._norms[node.index], self.operations[node.args[0]].format
-        codes = (x.detach() * 2.0**source.fraction).cpu().numpy().astype(np.int64)
-        value = node.format.to_floats(norm.normalise(codes, self._tables[norm.table].table))
+        given = [(x, source), *([] if norm.gain is None else [(gain, norm.gain)])]
+        codes = [
+            (value.detach() * 2.0**form.fraction).round().cpu().numpy().astype(np.int64)
+            for value, form in given
+        ]
+        value = norm.normalise(codes[0], self._tables[norm.table].table, *codes[1:])
+        smooth = normalised(x, norm.centre, norm.real_epsilon(source))
         return straight_through(
-            torch.from_numpy(value).to(x), normalised(x, norm.centre, norm.real_epsilon(source))
+            torch.from_numpy(node.format.to_floats(value)).to(x), smooth if gain is None else smooth * gain
         )
 
     def round(self, at: int, x: Any) -> Any:

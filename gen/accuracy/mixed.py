@@ -127,28 +127,24 @@ class _MixedCell(Reals):
         of_kept = kept.kind == "narrow" and kept.args == read.args
         return "state" if of_kept and read.format.fraction == kept.format.fraction else "tables"
 
-    def normalise(self, at: int, x: Floats) -> Floats:
-        """Normalise over the units; a gain reads a rounded value."""
+    def normalise(self, at: int, x: Floats, gain: Floats | None) -> Floats:
+        """Normalise over the units, times the gain."""
         node = self._node(at)
-        product = node if node.kind == "normalise" else self._graph.nodes[node.args[0]]
-        norm, source = self._numerics.norms[product.index], self._graph.nodes[product.args[0]].format
-        if not self._rounded["tables"]:
-            mine = self.operations[at]
-            return np.asarray(
-                normalised(x, norm.centre, norm.real_epsilon(source))
-                if isinstance(mine, Node)
-                else super().normalise(at, x)
+        norm, source = self._numerics.norms[node.index], self._graph.nodes[node.args[0]].format
+        if self._rounded["tables"]:
+            codes = [_round(x, source, False).astype(np.int64)]
+            if gain is not None and norm.gain is not None:
+                codes.append(_round(gain, norm.gain, True).astype(np.int64))
+            return node.format.to_floats(
+                norm.normalise(codes[0], self._numerics.tables[norm.table], *codes[1:])
             )
-        codes = norm.normalise(_round(x, source, False).astype(np.int64), self._numerics.tables[norm.table])
-        values = product.format.to_floats(codes)
-        return values if node is product else node.format.to_floats(_round(values, node.format, True))
+        if not isinstance(self.operations[at], Node):
+            return np.asarray(super().normalise(at, x, gain))
+        found = normalised(x, norm.centre, norm.real_epsilon(source))
+        return np.asarray(found if gain is None else found * gain)
 
     def round(self, at: int, x: Floats) -> Floats:
         """Return a value as it is kept; functions round what they read, and the layer its results."""
-        node = self._node(at)
-        gained = node.kind == "narrow" and self._graph.nodes[node.args[0]].kind == "normalise"
-        if gained and self._nodes[at] != self._graph.result and self._rounded["tables"]:
-            return node.format.to_floats(_round(x, node.format, True))
         if self._nodes[at] != self._graph.state or not self._rounded["state"]:
             return x
         form = self._node(at).format

@@ -98,14 +98,8 @@ class CellValues(ABC):
             case "pieces":
                 function = self._numerics.pieces[node.index]
                 return self.registered(self._pieces(name, args[0], function), name, shape)
-            case "normalise":
-                return self.normalise(node, name, args[0])
             case _:
                 raise AssertionError(node.kind)
-
-    def normalise(self, node: Node, name: str, x: Staged) -> Staged:
-        """Return a norm's product, where there are norms."""
-        raise AssertionError(node.kind)
 
     def _drop(self, node: Node) -> int:
         """Return the bits behind a node's last one that its argument has more."""

@@ -1,12 +1,11 @@
 """The cell unit: a network's cells, each a pipeline made from its graph."""
 
-from amaranth.hdl import Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 
-from rtlstm.hdl.component import In, Out, Struct
+from rtlstm.hdl.component import In, Struct
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.cell_graph import CellValues, Signed
 from rtlstm.hdl.core.layouts import row_bits
-from rtlstm.hdl.core.statistics import exponent_bits, mantissa_bits, root_bits, times, total_bits
 from rtlstm.hdl.core.unit import ResultKind, Unit
 from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.hdl.primitives.staged import Staged
@@ -16,7 +15,6 @@ from rtlstm.spec.cells.unit import GraphUnit
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.inventory import MultiplierSpec
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.norms import statistics_stage
 from rtlstm.spec.registers import Region
 
 
@@ -34,20 +32,12 @@ class CellUnit(Unit):
         lambda manifest: max(1, manifest.numerics.unit_parameters * manifest.numerics.weight_bits)
     )
     """The per-unit constants, with the pre-activations."""
-    total: Signal = In(lambda manifest: signed(bits) if (bits := total_bits(manifest)) else None)
-    root: Signal = In(root_bits)
-    exponent: Signal = In(exponent_bits)
-    """What norms need of all values, while theirs come."""
-    odd: Signal = In(lambda manifest: 1 if manifest.numerics.norms else None)
-    mantissa: Signal = In(mantissa_bits)
-    found_root: Signal = Out(root_bits)
-    """The argument of the root's table, which is in the first unit, a cycle before its register; the root."""
     window_bank: Signal = In(lambda manifest: row_bits(max(2, len(manifest.numerics.tables))))
     """While the memory window is open, the table that it looks at."""
 
-    def __init__(self, manifest: Manifest, finds_root: bool = False) -> None:
-        self._timing, self._finds_root = manifest.timing, finds_root
-        super().__init__(manifest, "first_gate_unit" if finds_root else "gate_unit")
+    def __init__(self, manifest: Manifest) -> None:
+        self._timing = manifest.timing
+        super().__init__(manifest)
 
     def connect_beat(self, m: Module, unit_constants: Value, cell_zero_state: Value) -> None:
         """Connect per-unit constants, and early whether the state is zero."""
@@ -59,7 +49,7 @@ class CellUnit(Unit):
 
     def inside(self) -> Module:
         m = Module()
-        self._begin(m, max(self._timing.of_units, self._timing.keep))
+        self._begin(m, max(self._timing.slowest, self._timing.keep))
         unit = self._manifest.numerics.unit
         assert isinstance(unit, GraphUnit)
         state, zero = self._read_state(m), delay(m, self.cell_zero_state, 2)
@@ -76,8 +66,6 @@ class CellUnit(Unit):
         ]
         self._keep(m, cells)
         self._give(m, cells)
-        if self._finds_root:
-            self._find_root(m)
         # A table's rows past its own read as zero, as the image has them.
         tables = self._manifest.numerics.tables
         entries = [
@@ -95,15 +83,6 @@ class CellUnit(Unit):
         value, entry = self._add_table(m, name, index, negative, magnitude, mine)
         self._entries.setdefault(index, entry)
         return value
-
-    def _find_root(self, m: Module) -> None:
-        """Look up the root that the statistics ask for."""
-        argument = (
-            Staged(m, value, 0).registered(f"root_{name}", zero=self.window)
-            for name, value in (("odd", self.odd), ("mantissa", self.mantissa))
-        )
-        found = self.add_table(m, "root", self._manifest.numerics.norms[0].table, *argument)
-        m.d.comb += self.found_root.eq(found.value)
 
     def add_gate_table(self, m: Module, name: str, index: int, gate: int) -> Staged:
         """Add one of the network's tables, of a gate."""
@@ -144,8 +123,15 @@ class CellUnit(Unit):
             found = cell.values[cell.graph.result].at(last)
             with m.If(self._chosen(self._beat_at(last), cell.number)):
                 m.d.comb += value.eq(found)
-        self._announce(m, [ResultKind(self._timing.of_units, single=False, wanted=_yields)])
-        m.d.comb += [self.of_units.eq(delay(m, value, result)), self.value.eq(self.of_units)]
+        self._announce(m, [ResultKind(self._timing.of_units, single=False, wanted=_yields), *self.of_norms()])
+        m.d.comb += self.of_units.eq(delay(m, value, result))
+        if self._manifest.numerics.norms:
+            m.d.comb += [
+                self.of_rows.eq(self.normed),
+                self.value.eq(Mux(self.result.single, self.of_rows, self.of_units)),
+            ]
+        else:
+            m.d.comb += self.value.eq(self.of_units)
 
 
 def _yields(beat: Struct) -> Value:
@@ -210,29 +196,6 @@ class _Cell(CellValues):
     def rounded(self, value: Staged) -> Staged:
         """Return it behind the register that there is in deep pipelines."""
         return value.later(1 if self._manifest.parameters.pipeline.cell > 3 else 0)
-
-    def normalise(self, node: Node, name: str, x: Staged) -> Staged:
-        """Subtract the mean, divide by the root's exponent, rounding down, and multiply with its mantissa."""
-        unit, norm = self._unit, self._manifest.numerics.norms[node.index]
-        x = x.later(statistics_stage(self._manifest.parameters) - x.stage)
-
-        def deviation(value: Value) -> Value:
-            scaled = times(value, norm.values)
-            return scaled - unit.total if norm.centre else scaled
-
-        def divided(value: Value, bits: range) -> Value:
-            for bit in reversed(bits):
-                kept = norm.shifted_bits + (1 << bit) - 1
-                value = Mux(unit.exponent[bit], value.shift_right(1 << bit), value)[:kept].as_signed()
-            return value
-
-        bits, half = len(unit.exponent), len(unit.exponent) // 2
-        found = x.map(deviation).registered(f"{name}_deviation", signed(norm.deviation_bits))
-        found = found.map(lambda value: divided(value.shift_left(norm.left), range(half, bits)))
-        found = found.registered(f"{name}_divided").map(lambda value: divided(value, range(half)))
-        found = found.registered(f"{name}_factor", signed(norm.shifted_bits))
-        product = found.times(Staged(self._m, unit.root, found.stage), unit.multiplier(name), name)
-        return product.as_signed(node.format.bits)
 
     def narrow(self, node_number: int, node: Node, name: str, exact: Staged) -> Staged:
         """Round half up and limit; what is kept, in its layer's format of c."""

@@ -24,9 +24,9 @@ from rtlstm.hdl.core.layouts import (
     upper_sum_bits,
 )
 from rtlstm.hdl.core.memory_window import CoreBus, MemoryWindow, WeightReader
+from rtlstm.hdl.core.normaliser import Normaliser
 from rtlstm.hdl.core.preactivation import Preactivation
 from rtlstm.hdl.core.program_store import program_store
-from rtlstm.hdl.core.statistics import Statistics
 from rtlstm.hdl.core.unit import Unit
 from rtlstm.hdl.core.vector_memory import ResultWords, VectorMemory
 from rtlstm.hdl.primitives.pipeline import copies, delay, delay_event
@@ -109,12 +109,11 @@ class Core(CorePorts, Component):
         m.submodules.drain = self._drain = Drain(manifest)
         units = range(manifest.parameters.gate_units)
         self._preactivations = [Preactivation(manifest) for _ in units]
-        self._gate_units = [make_unit(manifest, first=index == 0) for index in units]
+        self._gate_units = [make_unit(manifest) for _ in units]
         for index in units:
             m.submodules[f"preactivation{index}"] = self._preactivations[index]
             m.submodules[f"gate_unit{index}"] = self._gate_units[index]
-        if manifest.numerics.norms:
-            self._measure(m)
+        self._normaliser = self._normalise(m) if manifest.numerics.norms else None
         self._ends.add_output(m)
         m.submodules.weight_reader = self._weight_reader = WeightReader(manifest)
         # Registers where each word comes from that the window reads, and as many where they meet.
@@ -247,25 +246,18 @@ class Core(CorePorts, Component):
                 m.d.comb += gates.last_pass.eq(self._ends.last_pass)
             gates.connect_beat(m, unit.unit_constants, seen["cell_zero_state"])
 
-    def _measure(self, m: Module) -> None:
-        """Add the statistics of results that norms read."""
-        m.submodules.statistics = statistics = Statistics(self._manifest)
-        bits, first = self._manifest.numerics.data_bits, self._gate_units[0]
+    def _normalise(self, m: Module) -> Normaliser:
+        """Add what computes norms of results."""
+        m.submodules.normaliser = normaliser = Normaliser(self._manifest)
+        numerics, first = self._manifest.numerics, self._gate_units[0]
         m.d.comb += [
-            statistics.result.eq(first.result),
-            statistics.values.eq(Cat(unit.value[:bits] for unit in self._gate_units)),
+            normaliser.result.eq(first.result),
+            normaliser.values.eq(Cat(unit.value[: numerics.data_bits] for unit in self._gate_units)),
+            normaliser.token.eq(self._sequencer.token),
         ]
-        for unit in self._gate_units:
-            assert isinstance(unit, CellUnit)
-            m.d.comb += [
-                unit.total.eq(statistics.total),
-                unit.root.eq(statistics.root),
-                unit.exponent.eq(statistics.exponent),
-                unit.odd.eq(statistics.odd),
-                unit.mantissa.eq(statistics.mantissa),
-            ]
-            if unit is first:
-                m.d.comb += statistics.found.eq(unit.found_root)
+        for index, unit in enumerate(self._gate_units):
+            m.d.comb += unit.normed.eq(normaliser.normed.word_select(index, numerics.result_bits))
+        return normaliser
 
     def _ports(self, m: Module) -> None:
         wiring.connect(m, wiring.flipped(self.x), self._input.x)
@@ -399,6 +391,16 @@ class Core(CorePorts, Component):
             for region, word in zip(banked, (unit.partials, unit.shifts, gates.entries.cells), strict=True):
                 words[region].append(Mux(selected, word, 0))
             gates.connect_bank(m, access.bank)
+        if (normaliser := self._normaliser) is not None:
+            m.d.comb += [
+                normaliser.window.eq(zeroes),
+                normaliser.window_row.eq(access.row),
+                normaliser.window_bank.eq(access.bank),
+                normaliser.table_row.eq(table_row),
+                normaliser.write.eq(access.write[Region.TABLES]),
+                normaliser.write_shifts.eq(Cat(access.write[Region.SHIFTS] & bank for bank in here)),
+                normaliser.write_data.eq(access.write_data),
+            ]
         tables = self._gate_units[0].entries
         entries = {
             Region.WEIGHTS: reader.weights,
@@ -409,7 +411,9 @@ class Core(CorePorts, Component):
         regions = self._manifest.regions
         for region in regions:
             if region not in entries:
-                entries[region] = getattr(tables, region.name.lower())
+                entries[region] = getattr(tables, region.name.lower(), Const(0, 1))
+        if normaliser is not None:
+            entries[Region.TABLES] |= normaliser.entry
         words_read: list[Value] = []
         for region, entry in entries.items():
             if region not in regions:
@@ -424,18 +428,14 @@ class Core(CorePorts, Component):
         ]
 
 
-def make_unit(manifest: Manifest, first: bool) -> Unit:
-    """Return a gate unit, the fused one, or one with a pipeline for each cell: the first, or another."""
-    if isinstance(manifest.numerics.unit, FusedUnit):
-        return GateUnit(manifest)
-    return CellUnit(manifest, finds_root=first and bool(manifest.numerics.norms))
+def make_unit(manifest: Manifest) -> Unit:
+    """Return a gate unit: the fused one, or one with a pipeline for each cell."""
+    return (GateUnit if isinstance(manifest.numerics.unit, FusedUnit) else CellUnit)(manifest)
 
 
 def part_modules(manifest: Manifest) -> dict[str, Component]:
     """The Verilog modules that parts of a core are instances of, by name: one for all that are equal."""
     if manifest.spatial is not None:
         return {}
-    differ = manifest.parameters.gate_units > 1 and manifest.numerics.norms
-    units = [make_unit(manifest, first) for first in ((True, False) if differ else (True,))]
-    parts = (*lane_modules(manifest), Preactivation(manifest), *units)
+    parts = (*lane_modules(manifest), Preactivation(manifest), make_unit(manifest))
     return {part.module: part.definition() for part in parts}

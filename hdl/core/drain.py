@@ -110,7 +110,9 @@ class Drain(ProgramPart):
         last_slot = parameters.macs // parameters.values_stored - 1
         several = parameters.words_per_beat > 1
         lasts, words, masks = [], [], list[Value]()
-        for cycles in {timing.of_units, timing.of_rows, timing.of_linear_rows}:
+        kinds = {timing.of_units, timing.of_rows, timing.of_linear_rows}
+        norms = self._manifest.numerics.unit.norms is not None
+        for cycles in kinds | ({timing.of_norms} if norms else set()):
             results = parameters.preactivation + cycles
             stage = results - parameters.summed - parameters.ahead(results) - 3 + parameters.unit_copies
             beat, later = beats.at(min(stage, depth)), max(0, stage - depth)
@@ -120,6 +122,8 @@ class Drain(ProgramPart):
                 timing.of_units == cycles,
                 Mux(function, timing.of_rows == cycles, timing.of_linear_rows == cycles),
             )
+            if norms:
+                of_beat = Mux(beat.norm, timing.of_norms == cycles, of_beat)
             stores = beat.valid & beat.store & of_beat
             lasts.append(delay_event(m, stores & beat.last, later))
             words.append(delay_event(m, stores & (beat.slot == last_slot), later))

@@ -68,7 +68,7 @@ class GateUnit(Unit):
     def inside(self) -> Module:
         m = Module()
         timing = self._manifest.timing
-        self._begin(m, timing.of_units)
+        self._begin(m, max(timing.of_units, timing.of_norms))
         # A register before the limits, if there is one.
         self._compared = min(1, self._manifest.parameters.pipeline.result)
         gates = self._gates(m)
@@ -98,6 +98,8 @@ class GateUnit(Unit):
         if functions - LINEAR:
             kind = ResultKind(timing.of_rows, single=True, wanted=_is_bent)
             found.append((kind, self._activated(m, gates)))
+        for kind in self.of_norms():
+            found.append((kind, Staged(m, self.normed, kind.stage)))
         value: Value = Const(0)
         for kind, given in found:
             beat = self._beat_at(kind.stage - 1)

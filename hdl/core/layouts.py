@@ -127,7 +127,7 @@ def result_layout(manifest: Manifest) -> StructLayout:
             "stream": stream_bits(manifest),
             "row": row_bits(manifest.parameters.streams * manifest.program.vector_context),
             "slot": _slot_bits(manifest),
-            # Which norm reads them.
+            # Which norm reads them, by its index plus 1.
             **{name: bits for name, bits in manifest.numerics.unit.beat_fields.items() if name == "measured"},
         }
     )

@@ -1,60 +1,67 @@
-"""Statistics of a vector: the sums that a norm needs, made of results as they are stored.
+"""Statistics of a vector: the sums that a norm needs, made of results as they are stored, and their root.
 
-With a vector's last results in cycle 0, ``A`` = ``pipeline.product`` + the adders of several units + 1:
+With a vector's last results in cycle 0, ``p = pipeline.product``, ``a`` the registers of the adders of
+several units and ``V = spread_stage()``:
 
-==============  ========================================================================================
-cycle           what a register holds
-==============  ========================================================================================
-A               the sum of all values, and that of their squares
-A + 1, A + 2    the sum of squares times the number of values; with epsilon; beside it the sum's square
-A + 3           their difference: the scaled variance
-A + 4 to A + 6  it, shifted left until one of its highest two bits is set; then the root table's argument,
-                in the first gate unit, beside whose tables the root's is
-... + 1         the table's latency later, what all gate units read: the total, the root and its exponent
-==============  ========================================================================================
+=============  =========================================================================================
+cycle          what a register holds
+=============  =========================================================================================
+a + 1          the sum of all values
+p              the squares of the last ones
+p + a + 1      the sum of all squares, with epsilon; the square of the sum, in three products if it is wide
+V              the scaled variance: multiples of the one, less the other; the sum, from now on beside it
+V + 1          it, shifted left by a multiple of ``COARSE``, so that one of its highest bits is set; how far
+V + 2          the remaining shift; the root's argument, in the table's block RAM if that takes two cycles
+V + root       the root
+=============  =========================================================================================
 
 All of it stands still from then on, until the next vector that is measured is complete. The vector's norm is
 the next operation with results, so nothing is measured in between.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
 from rtlstm.hdl.component import Component, In, Out, Struct
-from rtlstm.hdl.core.layouts import result_layout
+from rtlstm.hdl.core.layouts import result_layout, row_bits
+from rtlstm.hdl.core.unit import ActivationUnit
 from rtlstm.hdl.primitives.pipeline import delay, delay_event
 from rtlstm.hdl.primitives.staged import Staged, combine
-from rtlstm.spec.inventory import multipliers
+from rtlstm.spec.cells.unit import Norms
+from rtlstm.spec.inventory import activations, multipliers
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.norms import ADDED_PER_REGISTER, Normalisation, digits, statistics_cycles
+from rtlstm.spec.norms import (
+    ADDED_PER_REGISTER,
+    ADDED_TO_SUMS,
+    COARSE,
+    PART_BITS,
+    digits,
+    root_stage,
+    scales_first,
+    spread_stage,
+)
+from rtlstm.spec.registers import Region
+
+K = TypeVar("K")
 
 
-def total_bits(manifest: Manifest) -> int | None:
-    """Width of the sum of a vector's values; None without norms."""
-    return max((norm.sum_bits for norm in manifest.numerics.norms), default=None)
+def norms_of(manifest: Manifest) -> Norms:
+    """Return what a core has for norms, if it has some."""
+    norms = manifest.numerics.unit.norms
+    assert norms is not None, "only a core with norms has parts for them"
+    return norms
 
 
-def mantissa_bits(manifest: Manifest) -> int | None:
-    """Width of the mantissa that the root's table reads; None without norms."""
-    norms = manifest.numerics.norms
-    return norms[0].mantissa_bits if norms else None
+def spread_bits(manifest: Manifest) -> int:
+    """Width of the widest scaled variance."""
+    return max(norm.spread_bits for norm in norms_of(manifest).normalisations)
 
 
-def root_bits(manifest: Manifest) -> int | None:
-    """Width of the root, unsigned; None without norms."""
-    norms, tables = manifest.numerics.norms, manifest.numerics.tables
-    return tables[norms[0].table].output.bits - 1 if norms else None
-
-
-def exponent_bits(manifest: Manifest) -> int | None:
-    """Width of the root's exponent; None without norms."""
-    norms = manifest.numerics.norms
-    return _widest(norms).spread_bits.bit_length() - 1 if norms else None
-
-
-def _widest(norms: tuple[Normalisation, ...]) -> Normalisation:
-    return max(norms, key=lambda norm: norm.spread_bits)
+def sum_bits(manifest: Manifest) -> int:
+    """Width of the sum of a vector's values; 1 if no norm subtracts a mean."""
+    return max((norm.sum_bits for norm in norms_of(manifest).normalisations if norm.centre), default=1)
 
 
 def times(value: Value, number: int) -> Value:
@@ -66,133 +73,213 @@ def times(value: Value, number: int) -> Value:
     return total
 
 
+def of_norm(number: Value, keys: Sequence[K], value: Callable[[K], Value]) -> Value:
+    """Return a value of the norm with an index; ``keys`` has what it depends on, and each is made once."""
+    made: dict[K, Value] = {}
+    for key in keys:
+        if key not in made:
+            made[key] = value(key)
+    found = made[keys[0]]
+    for index, key in enumerate(keys):
+        if key != keys[0]:
+            found = Mux(number == index, made[key], found)
+    return found
+
+
 class Statistics(Component):
     """Sums a vector's values and their squares; finds the root that divides its deviations.
 
-    Latency: :func:`statistics_cycles` from the vector's last results. Throughput: a beat per cycle. Exact but
-    for the root.
+    Latency: :func:`spread_stage` cycles from the vector's last results to its scaled variance, and
+    :func:`root_stage` more to the root. Throughput: a beat per cycle. Exact but for the root.
     """
 
     result: Struct = In(result_layout)
     values: Signal = In(lambda manifest: manifest.parameters.gate_units * manifest.numerics.data_bits)
     """Results of all gate units, and where they go."""
-    mantissa: Signal = Out(mantissa_bits)
-    odd: Signal = Out(1)
-    """The root's argument, a cycle before its register: fraction, and whether it is from 2 on."""
-    found: Signal = In(root_bits)
-    """The root of that argument, from the first gate unit's table."""
-    total: Signal = Out(lambda manifest: signed(total_bits(manifest) or 1))
-    root: Signal = Out(root_bits)
-    exponent: Signal = Out(exponent_bits)
-    """What a norm's values are less, times their number; what they are multiplied with, and the power of two
-    that they are divided by."""
+    total: Signal = Out(lambda manifest: signed(sum_bits(manifest)))
+    """The sum of the values, in the cycle of the scaled variance."""
+    coarse: Signal = Out(lambda manifest: spread_bits(manifest) // COARSE)
+    """Multiples of ``COARSE`` by which that was shifted left, one-hot, a cycle later."""
+    fine: Signal = Out(range(COARSE // 2))
+    """Half of the zeros that were left, another cycle later."""
+    root: Signal = Out(lambda manifest: norms_of(manifest).root.output.bits - 1)
+    """The inverse root of what is left."""
+    window: Signal = In(1)
+    window_row: Signal = In(32)
+    window_bank: Signal = In(lambda manifest: row_bits(max(2, len(manifest.numerics.tables))))
+    table_row: Signal = In(32)
+    write: Signal = In(1)
+    write_data: Signal = In(lambda manifest: manifest.regions[Region.TABLES].width)
+    """As at a :class:`~rtlstm.hdl.core.unit.Unit`, of the region of tables."""
+    entry: Signal = Out(lambda manifest: manifest.regions[Region.TABLES].width)
+    """The table's word, for read-back."""
 
     def __init__(self, manifest: Manifest) -> None:
-        self._manifest, self._norms = manifest, manifest.numerics.norms
-        self._spread_bits = _widest(self._norms).spread_bits
+        self._manifest, self._norms = manifest, norms_of(manifest)
+        self._bits = spread_bits(manifest)
         super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        total, squares = self._sums(m)
-        spread = self._spread(m, total, squares)
-        self._find_root(m, spread)
-        done = delay_event(
-            m, self._completes, statistics_cycles(self._manifest.parameters) - 1 - self._summed
-        )
-        with m.If(done):
-            m.d.sync += [self.total.eq(total), self.root.eq(self.found), self.exponent.eq(self._exponent)]
+        total, squares, number = self._sums(m)
+        self._find_root(m, self._spread(m, total, squares, number))
         return m
 
-    def _chosen(self, m: Module, name: str, value: Callable[[Normalisation], Value]) -> Value:
-        """Return a value of the norm that is measured for."""
-        values = [value(norm) for norm in self._norms]
-        chosen = Signal(signed(self._spread_bits + 1), name=name)
-        with m.Switch(self._number):
-            for number, each in enumerate(values, 1):
-                with m.Case(number):
-                    m.d.comb += chosen.eq(each)
-        return chosen
+    def _at(self, m: Module, stage: int) -> tuple[Value, Value, Value]:
+        """Return whether a beat is measured, whether it is the vector's last, and for which norm."""
+        result = self.result
+        comes = delay_event(m, result.valid & (result.measured != 0), stage)
+        return (
+            comes,
+            delay(m, result.last, stage),
+            delay(m, (result.measured - 1)[: len(result.measured)], stage),
+        )
 
-    def _sums(self, m: Module) -> tuple[Signal, Signal]:
-        """Add the values of each beat, then those of all beats of a vector."""
-        bits, result = self._manifest.numerics.data_bits, self.result
+    def _sums(self, m: Module) -> tuple[Value, Value, Value]:
+        """Return the sums of a vector's values and of their squares, and its norm's index."""
+        bits, norms = self._manifest.numerics.data_bits, self._norms.normalisations
         spec = multipliers(self._manifest)["squares"]
-        some, squares = [], []
+        values, squares = [], []
         for index in range(self._manifest.parameters.gate_units):
             # What a beat has no unit for counts as 0.
-            value = Mux(result.mask[index], self.values.word_select(index, bits), 0).as_signed()
+            value = Mux(self.result.mask[index], self.values.word_select(index, bits), 0).as_signed()
             staged = Staged(m, value, 0).named(f"value{index}")
-            some.append(staged.later(spec.stages))
+            values.append(staged)
             squares.append(staged.times(staged, spec, f"square{index}"))
-        value_sum, square_sum = _added(some, "values"), _added(squares, "squares")
-        summed = self._summed = square_sum.stage
-        comes = delay_event(m, result.valid & (result.measured != 0), summed)
-        ends = delay(m, result.last, summed)
-        number = delay(m, result.measured, summed)
-        self._completes = comes & ends
-        self._number = Signal(result.measured.shape(), reset_less=True, name="number")
-        fresh = Signal(init=1)
-        total = Signal(signed(total_bits(self._manifest) or 1), reset_less=True, name="sum")
-        squared = Signal(
-            max(norm.square_bits for norm in self._norms), reset_less=True, name="sum_of_squares"
-        )
-        with m.If(comes):
-            m.d.sync += [
-                fresh.eq(ends),
-                self._number.eq(number),
-                total.eq(Mux(fresh, 0, total) + value_sum.value),
-                squared.eq(Mux(fresh, 0, squared) + square_sum.value),
-            ]
-        return total, squared
-
-    def _spread(self, m: Module, total: Signal, squares: Signal) -> Value:
-        """Return the scaled variance, three cycles later."""
-        scaled, added, spread = (
-            Signal(self._spread_bits, reset_less=True, name=name) for name in ("scaled", "added", "spread")
-        )
-        products = self._chosen(
-            m, "products", lambda norm: times(squares, norm.values).shift_left(2 * norm.guard)
-        )
-        epsilon = self._chosen(m, "epsilon", lambda norm: Const(norm.epsilon))
-        square: Value = Const(0)
-        if any(norm.centre for norm in self._norms):
-            spec = multipliers(self._manifest)["square of the sum"]
-            factor = Staged(m, total, 0).as_signed(spec.a_bits)
-            whole = factor.times(factor, spec, "square_of_sum").value
-            square = self._chosen(
-                m, "less", lambda norm: whole.shift_left(2 * norm.guard) if norm.centre else Const(0)
+        total = self._accumulated(m, _added(values, "values"), signed(sum_bits(self._manifest)), "total")
+        most = max(norm.square_bits for norm in norms)
+        guards = [norm.guard for norm in norms]
+        squared = [square.map(lambda value: value[:-1]) for square in squares]  # None is negative.
+        sums = _added(squared, "squares")
+        guarded = [
+            combine(
+                lambda value, number: of_norm(number, guards, lambda guard: value.shift_left(2 * guard)),
+                each,
+                self._at(m, each.stage)[2],
             )
-        m.d.sync += [scaled.eq(products), added.eq(scaled + epsilon), spread.eq(added - square)]
+            for each in sums
+        ]
+        number = Signal.like(self.result.measured, reset_less=True, name="number")
+        comes, _, its_number = self._at(m, sums[0].stage)
+        with m.If(comes):
+            m.d.sync += number.eq(its_number)
+        return total, self._accumulated(m, guarded, most, "squares", epsilon=True), number
+
+    def _accumulated(
+        self, m: Module, terms: list[Staged], shape: Any, name: str, epsilon: bool = False
+    ) -> Value:
+        """Return the sum of all beats of a vector: from nothing on, or from the norm's epsilon."""
+        comes, last, number = self._at(m, terms[0].stage)
+        begins = Signal(init=1, name=f"{name}_begin")
+        found = Signal(shape, reset_less=True, name=f"{name}_sum")
+        epsilons = [norm.epsilon if epsilon else 0 for norm in self._norms.normalisations]
+        before = Mux(begins, of_norm(number, epsilons, Const), found)
+        with m.If(comes):
+            m.d.sync += [begins.eq(last), found.eq(sum((term.value for term in terms), before))]
+        return found
+
+    def _spread(self, m: Module, total: Value, squares: Value, number: Value) -> Value:
+        """Return the scaled variance."""
+        parameters, norms, found = (
+            self._manifest.parameters,
+            self._norms.normalisations,
+            multipliers(self._manifest),
+        )
+        parts: list[Value] = []
+        if "square of the sum" in found:
+            whole = Staged(m, total, 0)
+            upper = whole.map(lambda value: value.shift_right(PART_BITS))
+            if "product of the sum's parts" in found:
+                lower = whole[:PART_BITS]
+                high = upper.times(upper, found["square of the sum"], "square_of_upper").value
+                low = lower.times(lower, found["square of the sum's part"], "square_of_lower").value
+                mixed = upper.times(lower, found["product of the sum's parts"], "product_of_parts").value
+                parts = [Cat(low[: 2 * PART_BITS], high), mixed.shift_left(PART_BITS + 1)]
+            else:
+                parts = [whole.times(whole, found["square of the sum"], "square_of_sum").value]
+        products = of_norm(number, [norm.values for norm in norms], lambda values: times(squares, values))
+        if scales_first(norms):
+            products = Staged(m, products, 0).registered("products", self._bits).value
+
+        def less(part: Value) -> Value:
+            return of_norm(
+                number,
+                [norm.guard if norm.centre else None for norm in norms],
+                lambda guard: Const(0, 1) if guard is None else part.shift_left(2 * guard),
+            )
+
+        spread, result = Signal(self._bits, reset_less=True, name="spread"), self.result
+        ends = result.valid & (result.measured != 0) & result.last
+        with m.If(delay_event(m, ends, spread_stage(parameters, norms) - 1)):
+            m.d.sync += [
+                spread.eq(sum((-less(part) for part in parts), products)),
+                self.total.eq(total),
+            ]
         return spread
 
     def _find_root(self, m: Module, spread: Value) -> None:
-        """Shift the scaled variance until its highest two bits are not zero, in three cycles."""
-        bits, shifts = self._spread_bits, _widest(self._norms).shifts
-        moved = list[Value]()
-        for number, shift in enumerate(shifts):
-            moves = Signal(name=f"moves{shift}")
-            m.d.comb += moves.eq(~spread[bits - shift :].any())
-            after = Signal(bits, name=f"moved{shift}", reset_less=True)
-            # A third of the shifts in each cycle; the last one's register is the table's argument.
-            registered = (number + 1) * 3 // len(shifts) > number * 3 // len(shifts) and shift > 2
-            domain = m.d.sync if registered else m.d.comb
-            domain += after.eq(Mux(moves, spread.shift_left(shift)[:bits], spread))
-            spread = after
-            moved.append(moves)
-        fraction = Mux(spread[-1], spread[: bits - 1], spread[: bits - 2].shift_left(1))
-        m.d.comb += [self.odd.eq(spread[-1]), self.mantissa.eq(fraction[-len(self.mantissa) :])]
-        self._exponent = (bits - 2) // 2 - Cat(reversed(moved))
+        """Shift the scaled variance until its highest two bits are not zero; look up the root of that."""
+        bits, spec = self._bits, activations(self._manifest)[self._table_number]
+        groups = [spread[bits - first - COARSE : bits - first].any() for first in range(0, bits, COARSE)]
+        shifted, coarse = Signal(bits, reset_less=True), Signal.like(self.coarse)
+        above: Value = Const(0, 1)
+        moved: Value = Const(0, bits)
+        for number, here in enumerate(groups):
+            last = number == len(groups) - 1
+            chosen = ~above if last else ~above & here
+            m.d.comb += coarse[number].eq(chosen)
+            moved |= Mux(chosen, spread.shift_left(COARSE * number)[:bits], 0)
+            above |= here
+        m.d.sync += [shifted.eq(moved), self.coarse.eq(coarse)]
+        fine, rest = Signal.like(self.fine, name="fine_shift"), Signal(bits)
+        top = shifted[bits - COARSE :]
+        with m.If(top[COARSE - 2 :].any()):
+            m.d.comb += [fine.eq(0), rest.eq(shifted)]
+        for number in range(1, COARSE // 2):
+            here = top[COARSE - 2 - 2 * number : COARSE - 2 * number].any()
+            with m.Elif(here if number < COARSE // 2 - 1 else Const(1)):
+                m.d.comb += [fine.eq(number), rest.eq(shifted.shift_left(2 * number)[:bits])]
+        m.d.sync += self.fine.eq(fine)
+        odd, table = rest[-1], spec.table
+        fraction = Mux(odd, rest[: bits - 1], rest[: bits - 2].shift_left(1))[-table.magnitude_bits :]
+        argument = Staged(m, Mux(self.window, 0, Cat(fraction, odd)), 1)
+        if self._manifest.parameters.pipeline.table == 1:
+            argument = argument.registered("root_argument")
+        assert argument.stage + spec.latency == root_stage(self._manifest.parameters)
+        m.submodules.root = unit = ActivationUnit(spec)
+        row = self.table_row[: table.segment_bits + table.halves - 1]
+        mine: Value = Const(1)
+        if len(self._manifest.numerics.unit.memories[Region.TABLES]) > 1:
+            mine = self.window_bank == self._norms.bank
+        there = mine & (self.window_row < table.rows)
+        m.d.comb += [
+            unit.negative.eq(argument.value[-1] | row[table.segment_bits :]),
+            unit.magnitude.eq(argument.value[:-1] | row[: table.segment_bits].shift_left(table.low_bits)),
+            self.root.eq(unit.value),
+            self.entry.eq(Mux(there, unit.entry, 0)),
+        ]
+        if not spec.constant:
+            m.d.comb += [
+                unit.write.eq(self.write & there),
+                unit.write_row.eq(self.window_row),
+                unit.write_data.eq(self.write_data),
+            ]
+
+    @property
+    def _table_number(self) -> int:
+        """Number of the root's table among the unit's."""
+        uses = self._manifest.numerics.unit.table_uses
+        return next(number for number, (_, _, count) in enumerate(uses) if not count)
 
 
-def _added(terms: list[Staged], name: str) -> Staged:
-    """Add values, some of them in each cycle."""
+def _added(terms: list[Staged], name: str) -> list[Staged]:
+    """Add values, some of them in each cycle, until few are left."""
     level = 0
-    while len(terms) > 1:
+    while len(terms) > ADDED_TO_SUMS:
         groups = [terms[at : at + ADDED_PER_REGISTER] for at in range(0, len(terms), ADDED_PER_REGISTER)]
         terms = [
             combine(lambda *some: sum(some[1:], some[0]), *group).registered(f"{name}{level}_{number}")
             for number, group in enumerate(groups)
         ]
         level += 1
-    return terms[0]
+    return terms

@@ -13,6 +13,7 @@ from rtlstm.hdl.core.layouts import DelayLine, beat_layout, result_layout, upper
 from rtlstm.hdl.primitives.pipeline import constant_table, delay, delay_event, storage, storage_pair
 from rtlstm.hdl.primitives.shared import SharedModule
 from rtlstm.hdl.primitives.staged import Staged
+from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.inventory import ActivationSpec, activations, memories, multipliers
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
@@ -115,7 +116,10 @@ class Entries(Protocol):
 
 def _entry_bits(manifest: Manifest) -> dict[str, int]:
     """Bits of each memory that the window reads back, by name."""
-    regions = (Region.CELLS, *manifest.numerics.unit.memories)
+    unit = manifest.numerics.unit
+    # Of tables by number, a fused unit has none: the root's is in the part that computes norms.
+    outside = {Region.TABLES} if isinstance(unit, FusedUnit) else set()
+    regions = (Region.CELLS, *(region for region in unit.memories if region not in outside))
     return {region.name.lower(): manifest.regions[region].width for region in regions}
 
 
@@ -142,6 +146,10 @@ class Unit(SharedModule):
     of_units: Signal = Out(lambda manifest: signed(manifest.numerics.result_bits))
     of_rows: Signal = Out(lambda manifest: signed(manifest.numerics.result_bits))
     """The same, where it is the result of a unit or of a single row; ``result.single`` says which."""
+    normed: Signal = In(
+        lambda manifest: signed(manifest.numerics.result_bits) if manifest.numerics.norms else None
+    )
+    """Results of norms, from the part that computes them."""
     coming: Struct = Out(result_layout)
     """Where the result goes that is there in ``parameters.announced`` cycles."""
     saturated: Signal = Out(1)
@@ -162,9 +170,9 @@ class Unit(SharedModule):
     )
     """Words of the memories, for read-back."""
 
-    def __init__(self, manifest: Manifest, name: str = "gate_unit") -> None:
+    def __init__(self, manifest: Manifest) -> None:
         self._activations, self._multipliers = activations(manifest), multipliers(manifest)
-        super().__init__(manifest, name)
+        super().__init__(manifest, "gate_unit")
 
     def connect_beat(self, m: Module, unit_constants: Value, cell_zero_state: Value) -> None:
         """Connect ports that not all units have: per-unit constants, and early whether a state is zero."""
@@ -199,6 +207,12 @@ class Unit(SharedModule):
                 ]
         targets = DelayLine(m, layout, target, "target", ahead)
         m.d.comb += [self.coming.eq(targets.at(ahead - announced)), self.result.eq(targets.at(ahead))]
+
+    def of_norms(self) -> list[ResultKind]:
+        """Return the kind of norms' results, if there are some."""
+        if not self._manifest.numerics.norms:
+            return []
+        return [ResultKind(self._manifest.timing.of_norms, single=True, wanted=lambda beat: beat.norm)]
 
     def gate_sum(self, gate: int, wide: bool) -> tuple[Value, Value]:
         """Return sign and magnitude of a gate's sum; ``wide``, with the upper bits."""

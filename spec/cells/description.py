@@ -179,12 +179,11 @@ class CellBuilder:
             return term
         return self._add(Operation(kind="clip", args=(self._position(term),), value=limit))
 
-    def normalise(self, term: Term, epsilon: float, centre: bool) -> Term:
-        """Divide a gate by the root of its mean square over all units, plus epsilon; if ``centre``, less its
-        mean first. Only the layer of a norm has such a cell."""
-        return self._add(
-            Operation(kind="normalise", args=(self._position(term),), index=int(centre), value=epsilon)
-        )
+    def normalise(self, term: Term, epsilon: float, centre: bool, gain: Term | None = None) -> Term:
+        """Divide a gate by the root of its mean square over all units, plus epsilon, times a gain; if
+        ``centre``, less its mean first. Only the layer of a norm has such a cell."""
+        args = tuple(self._position(arg) for arg in (term, gain) if arg is not None)
+        return self._add(Operation(kind="normalise", args=args, index=int(centre), value=epsilon))
 
     def keep(self, term: Term) -> Term:
         """Keep one value as the new state; return the kept value, rounded to the state's format."""

@@ -47,8 +47,8 @@ class Arithmetic(ABC, Generic[Kind, V]):
         """Apply an activation function."""
 
     @abstractmethod
-    def normalise(self, at: int, x: V) -> V:
-        """Normalise over the units, which are the last axis."""
+    def normalise(self, at: int, x: V, gain: V | None) -> V:
+        """Normalise over the units, which are the last axis; times the gain, if there is one."""
 
     def round(self, at: int, x: V) -> V:
         """Return a value as it is kept, or narrowed to a format; the value itself if nothing is rounded."""
@@ -94,7 +94,7 @@ def evaluate(
             case "apply" | "table" | "pieces":
                 value = arithmetic.apply(at, args[0])
             case "normalise":
-                value = arithmetic.normalise(at, args[0])
+                value = arithmetic.normalise(at, args[0], args[1] if args[1:] else None)
             case "keep" | "narrow" | "floor" | "odd":
                 value = arithmetic.round(at, args[0])
         values.append(value)
@@ -124,10 +124,11 @@ class Reals(Arithmetic[Any, Any]):
         """Compute an activation function's formula."""
         return self.operations[at].function(x)
 
-    def normalise(self, at: int, x: Any) -> Any:
+    def normalise(self, at: int, x: Any, gain: Any) -> Any:
         """Normalise over the units."""
         operation = self.operations[at]
-        return normalised(x, bool(operation.index), operation.value)
+        found = normalised(x, bool(operation.index), operation.value)
+        return found if gain is None else found * gain
 
 
 def normalised(x: Any, centre: bool, epsilon: float) -> Any:

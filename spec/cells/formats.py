@@ -12,7 +12,6 @@ from rtlstm.spec.cells.pipelines import WIDEST
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, HiddenRounding, round_half_up
 from rtlstm.spec.norms import MOST_NORM_BITS, Normalisation, design_root
-from rtlstm.spec.parameters import ceil_log2
 
 T = TypeVar("T")
 
@@ -31,11 +30,13 @@ class Functions:
         """Return the index of a table, which is added if there is no equal one."""
         return _number(self.tables, design_table(function, input, output, self.direct, middle))
 
-    def norm(self, values: int, source: Format, operation: Operation, fraction: int) -> tuple[int, Format]:
+    def norm(
+        self, values: int, source: Format, operation: Operation, result: Format, gain: Format | None
+    ) -> tuple[int, Format]:
         """Return the index of a norm, which is added if there is no equal one, and its products' format."""
         root = design_root(self.direct)
-        table = _number(self.tables, root)
-        norm = Normalisation.of(values, source, bool(operation.index), operation.value, fraction, table, root)
+        table, centre = _number(self.tables, root), bool(operation.index)
+        norm = Normalisation.of(values, source, centre, operation.value, result.fraction, table, root, gain)
         return _number(self.norms, norm), norm.product(root.output)
 
     def linear(self, function: ActivationFunction, input: Format, output: Format) -> int:
@@ -136,11 +137,11 @@ class _Resolver:
                 assert formats.state is not None
                 return self._narrow(args[0], formats.state)
             case "normalise":
-                return self._normalise(step, args[0])
+                return self._normalise(step, args)
 
-    def _normalise(self, step: Operation, position: int) -> int:
-        """Return the products with the root; if a gain follows, rounded to what the result needs."""
-        output, parameter = self._formats.output, self._formats.parameter
+    def _normalise(self, step: Operation, args: list[int]) -> int:
+        """Return the products with the root."""
+        output, gain = self._formats.output, self._formats.parameter if args[1:] else None
         assert self._formats.normalised is not None
         if output.bits > MOST_NORM_BITS:
             raise ConfigurationError(
@@ -148,14 +149,8 @@ class _Resolver:
                 "`data_bits`, or fewer `output_bits` of a norm at the network's end"
             )
         values, source = self._formats.normalised
-        gained = 0 if parameter is None else max(0, parameter.bits - 1 - parameter.fraction) + 2
-        index, product = self._functions.norm(values, source, step, output.fraction + gained)
-        found = self._exact("normalise", product.bits, product.fraction, [position], index)
-        if parameter is None:
-            return found
-        fraction = max(0, output.fraction + gained)
-        whole = -(-ceil_log2(values) // 2)
-        return self._narrow(found, Format(bits=max(2, 1 + whole + fraction), fraction=fraction))
+        index, product = self._functions.norm(values, source, step, output, gain)
+        return self._exact("normalise", product.bits, product.fraction, args, index)
 
     def _constant(self, value: float) -> int:
         fraction = next((f for f in range(24) if float(value * 2**f).is_integer()), 24)

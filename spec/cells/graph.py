@@ -5,7 +5,6 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from rtlstm.spec.fixed import Format
-from rtlstm.spec.norms import normalise_cycles, statistics_stage
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.record import Record
 
@@ -36,7 +35,8 @@ class Node(Record):
     ``floor`` rounds down and saturates, to one less than the format's negative limit; so does a ``gate``, to
     whose sum half a unit was added before if it is to be rounded half up.
     ``clamp`` clips to ``+-value``. ``table`` and ``pieces`` are functions with the index ``index``.
-    ``normalise`` is the product of that norm, exact, of a ``gate`` that is a value of its source.
+    ``normalise`` is the product of that norm, exact, of a ``gate`` that is a value of its source, and perhaps
+    a gain.
     """
 
     kind: NodeKind
@@ -91,12 +91,9 @@ class CellGraph(Record):
         cost["multiply"] = 2 if deep else product
         cost["narrow"] = 2 if deep else 1
         cost["table"] = parameters.activation
-        cost["normalise"] = normalise_cycles(parameters)
         stages: list[int] = []
         for node in self.nodes:
             begins = max((stages[arg] for arg in node.args), default=0)
-            if node.kind == "normalise":
-                begins = max(begins, statistics_stage(parameters))
             from_sum = node.kind == "table" and self.nodes[node.args[0]].kind != "gate"
             # What is not a gate gets a sign and a magnitude first, in a register.
             stages.append(begins + cost.get(node.kind, 0) + from_sum * parameters.pipeline.table)

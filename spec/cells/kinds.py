@@ -89,9 +89,8 @@ def dense_cell(function: ActivationFunction = IDENTITY) -> Cell:
 def norm_cell(layer: Norm) -> Cell:
     """``normalised * gain + bias``, with those that it has."""
     cell = CellBuilder()
-    value = cell.normalise(cell.gate(0), layer.epsilon, layer.centre)
-    if layer.gain is not None:
-        value = value * cell.parameter(0)
+    gain = None if layer.gain is None else cell.parameter(0)
+    value = cell.normalise(cell.gate(0), layer.epsilon, layer.centre, gain)
     if layer.bias is not None:
         value = value + cell.parameter(len(layer.constants) - 1)
     return cell.build("norm", value)

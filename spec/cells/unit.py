@@ -14,7 +14,7 @@ from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.spec.cells.pipelines import CellPipeline, join_cells
 from rtlstm.spec.fixed import Format, HiddenRounding
 from rtlstm.spec.network import Activation
-from rtlstm.spec.norms import Normalisation
+from rtlstm.spec.norms import Normalisation, NormForm, norm_results
 from rtlstm.spec.parameters import Parameters, ceil_log2
 from rtlstm.spec.registers import Region
 
@@ -36,11 +36,13 @@ class UnitTiming:
     """The results of single rows are there, with an activation function."""
     of_linear_rows: int
     """The results of single rows are there that are the sums themselves, perhaps with ReLU."""
+    of_norms: int = 0
+    """The results of norms are there; 0 without."""
 
     @property
     def slowest(self) -> int:
         """The results that come last are there."""
-        return max(self.of_units, self.of_rows, self.of_linear_rows)
+        return max(self.of_units, self.of_rows, self.of_linear_rows, self.of_norms)
 
     @property
     def spread(self) -> int:
@@ -58,6 +60,62 @@ class Product:
     b_bits: int
     follows_cell: bool = False
     """It has a second register where ``pipeline.cell`` asks for more than three."""
+
+
+@dataclass(frozen=True)
+class Norms:
+    """What a core has for norms beside its gate units, which all norms share."""
+
+    forms: tuple[NormForm, ...]
+    """Those of the norms, by index."""
+    root: ActivationTable
+    bank: int
+    """The root's table, and its bank in the region of tables."""
+    of_cell: Mapping[int, int]
+    """The index of the norm that a cell is."""
+
+    @property
+    def normalisations(self) -> tuple[Normalisation, ...]:
+        """The norms."""
+        return tuple(form.norm for form in self.forms)
+
+    @property
+    def beat_fields(self) -> Mapping[str, int]:
+        """A beat's fields: the index, plus 1, of the norm that reads it; whether it is a norm's."""
+        return {"measured": ceil_log2(len(self.forms) + 1), "norm": 1}
+
+    def results(self, parameters: Parameters) -> int:
+        """Return the cycles from a beat's pre-activations, of which there are none, to a norm's results."""
+        return norm_results(parameters, self.normalisations) - parameters.preactivation
+
+    def number(self, measured: int | None, norm: bool) -> int:
+        """Return these fields, of results that the cell ``measured`` reads, if it is a norm."""
+        index = self.of_cell.get(-1 if measured is None else measured, -1) + 1
+        return index | norm << ceil_log2(len(self.forms) + 1)
+
+    @property
+    def gain_bits(self) -> int:
+        """Bits of the widest gain; 0 without any."""
+        return max(0 if form.norm.gain is None else form.norm.gain.bits for form in self.forms)
+
+    def ahead(self, form: NormForm) -> int:
+        """Return the zeros behind what a norm's root multiplies: as many bits as of any other are dropped."""
+        return self.drop - form.drop
+
+    @property
+    def drop(self) -> int:
+        """Bits of the products that are dropped of all results."""
+        return max(0, *(form.drop for form in self.forms))
+
+    @property
+    def shifted_bits(self) -> int:
+        """Signed width of shifted deviations."""
+        return max(form.norm.shifted_bits for form in self.forms)
+
+    @property
+    def factor_bits(self) -> int:
+        """Signed width of what the root multiplies."""
+        return max(form.norm.factor.bits + self.ahead(form) for form in self.forms)
 
 
 @dataclass(frozen=True)
@@ -82,6 +140,7 @@ class FusedUnit:
     hidden_shifts: tuple[int, ...] = (0,)
     """The numbers of fraction bits that a layer's h may have more."""
     hidden_rounding: HiddenRounding = "half_up"
+    norms: Norms | None = None
 
     functions: ClassVar[tuple[Activation, ...]] = ("relu", "sigmoid", "tanh")
     """The functions that the flags of a beat of single rows can select."""
@@ -92,7 +151,8 @@ class FusedUnit:
     def beat_fields(self) -> Mapping[str, int]:
         """Names and widths of a beat's fields for the unit, in addition to the flags: shifts, by index."""
         shifts = {"cell_shift": self.cell_shifts, "hidden_shift": self.hidden_shifts}
-        return {name: ceil_log2(len(some)) for name, some in shifts.items() if len(some) > 1}
+        found = {name: ceil_log2(len(some)) for name, some in shifts.items() if len(some) > 1}
+        return found | dict(self.norms.beat_fields if self.norms else {})
 
     @property
     def number_bits(self) -> int:
@@ -115,6 +175,8 @@ class FusedUnit:
     def timing(self, parameters: Parameters) -> UnitTiming:
         """Return when states and results are there; c is shifted back in a cycle before it is rounded."""
         timing = self.timing_of(parameters, self.hidden_rounding)
+        if self.norms is not None:
+            timing = replace(timing, of_norms=self.norms.results(parameters))
         return timing if len(self.cell_shifts) == 1 else replace(timing, keep=timing.keep + 1)
 
     @staticmethod
@@ -133,12 +195,18 @@ class FusedUnit:
             of_linear_rows=1 + result,
         )
 
-    def number(self, cell: int, state: Format | None, output: Format, measured: int = 0) -> int:
-        """Return the indices of the shifts of a layer's c and h; the flags select the function."""
-        if state is None:
-            return 0
-        of_c = self.cell_shifts.index(self.cell.fraction - state.fraction)
-        of_h = self.hidden_shifts.index(output.fraction - self.hidden.fraction)
+    def number(self, cell: int, state: Format | None, output: Format, measured: int | None = None) -> int:
+        """Return the indices of the shifts of a layer's c and h; the flags select the function.
+
+        ``measured`` is the cell that reads the results next, if there is one.
+        """
+        of_c = of_h = of_norms = 0
+        if state is not None:
+            of_c = self.cell_shifts.index(self.cell.fraction - state.fraction)
+            of_h = self.hidden_shifts.index(output.fraction - self.hidden.fraction)
+        if self.norms is not None:
+            of_norms = self.norms.number(measured, cell in self.norms.of_cell)
+        of_h |= of_norms << ceil_log2(len(self.hidden_shifts))
         return of_c | of_h << ceil_log2(len(self.cell_shifts))
 
     @property
@@ -148,12 +216,14 @@ class FusedUnit:
             Region.SIGMOID: (self.sigmoid,),
             Region.TANH: (self.tanh,),
             Region.CELL_TANH: (self.cell_tanh,),
+            **({Region.TABLES: (self.norms.root,)} if self.norms else {}),
         }
 
     @property
     def table_uses(self) -> tuple[tuple[str, ActivationTable, int], ...]:
-        """Name of each table, the table, and how many of it a unit has."""
-        return ("sigmoid", self.sigmoid, 3), ("tanh", self.tanh, 1), ("cell tanh", self.cell_tanh, 1)
+        """Name of each table, the table, and how many of it a unit has; 0 of that which all norms share."""
+        plain = ("sigmoid", self.sigmoid, 3), ("tanh", self.tanh, 1), ("cell tanh", self.cell_tanh, 1)
+        return (*plain, ("inverse root", self.norms.root, 0)) if self.norms else plain
 
     @property
     def products(self) -> tuple[Product, ...]:
@@ -173,7 +243,7 @@ class GraphUnit:
     cells: tuple[CellGraph, ...]
     tables: tuple[ActivationTable, ...]
     pieces: tuple[PiecewiseLinear, ...]
-    norms: tuple[Normalisation, ...] = ()
+    norms: Norms | None = None
 
     functions: ClassVar[tuple[Activation, ...]] = ()
     idle_fields: ClassVar[frozenset[str]] = frozenset()
@@ -193,17 +263,26 @@ class GraphUnit:
             if pipeline.graph.state is not None
         ]
         results = max(2, *(max(found) for _, found in stages)) + parameters.pipeline.result
+        # A norm's results must not come after those of a step's first layer, which may follow.
+        of_norms = self.norms.results(parameters) if self.norms else 0
+        results = max(results, of_norms)
         return UnitTiming(
             state=min(states, default=parameters.activation),
             keep=max(keeps, default=0),
             of_units=results,
             of_rows=results,
             of_linear_rows=results,
+            of_norms=of_norms,
         )
 
     @cached_property
     def _joined(self) -> tuple[tuple[CellPipeline, ...], tuple[tuple[int, int], ...]]:
-        return join_cells(self.cells)
+        norms = self.norms.of_cell if self.norms else {}
+        mine = [number for number in range(len(self.cells)) if number not in norms]
+        pipelines, where = join_cells([self.cells[number] for number in mine])
+        # The cells of norms have none, and their beats have any.
+        found = dict.fromkeys(range(len(self.cells)), (0, 0)) | dict(zip(mine, where, strict=True))
+        return pipelines, tuple(found[number] for number in range(len(self.cells)))
 
     @property
     def pipelines(self) -> tuple[CellPipeline, ...]:
@@ -213,11 +292,11 @@ class GraphUnit:
     @property
     def beat_fields(self) -> Mapping[str, int]:
         """The index of the pipeline whose result is used, and that of c's shift in it, if it has some; with
-        norms, that of the norm that reads the results, plus 1."""
+        norms, theirs."""
         widths = {
             "cell": max(1, ceil_log2(len(self.pipelines))),
             "cell_shift": ceil_log2(max(len(pipeline.shifts) for pipeline in self.pipelines)),
-            "measured": ceil_log2(len(self.norms) + 1),
+            **(self.norms.beat_fields if self.norms else {}),
         }
         return {name: width for name, width in widths.items() if width}
 
@@ -226,12 +305,15 @@ class GraphUnit:
         """Bits of what :meth:`number` gives: 0 if there is one cell."""
         return sum(self.beat_fields.values()) if len(self.cells) > 1 else 0
 
-    def number(self, cell: int, state: Format | None, output: Format, measured: int = 0) -> int:
-        """Return the beat's fields of a cell whose results a norm reads, or none (0)."""
+    def number(self, cell: int, state: Format | None, output: Format, measured: int | None = None) -> int:
+        """Return the beat's fields of a cell; ``measured`` is that which reads the results next, if any."""
         pipeline, shift = self._joined[1][cell]
         widths = self.beat_fields
         found = pipeline | shift << widths["cell"]
-        return found | measured << (widths["cell"] + widths.get("cell_shift", 0))
+        if self.norms is None:
+            return found
+        of_norms = self.norms.number(measured, cell in self.norms.of_cell)
+        return found | of_norms << (widths["cell"] + widths.get("cell_shift", 0))
 
     @property
     def memories(self) -> Mapping[Region, tuple[ActivationTable, ...]]:
@@ -260,10 +342,6 @@ class GraphUnit:
                 elif node.kind == "pieces":
                     lines = self.pieces[node.index]
                     found.append(Product(name, lines.input.bits, lines.slope_bits))
-                elif node.kind == "normalise":
-                    norm = self.norms[node.index]
-                    root = self.tables[norm.table].output
-                    found.append(Product(name, norm.shifted_bits, root.bits, follows_cell=True))
         return tuple(found)
 
 

@@ -7,7 +7,7 @@ memory: one operation per row, and the fields of the step in the last row.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from rtlstm.spec.cells.unit import GraphUnit, Unit, UnitTiming
+from rtlstm.spec.cells.unit import Unit, UnitTiming
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.step import CREDIT_CYCLES, STATE_CYCLES, Op, Program
@@ -155,7 +155,7 @@ def drain_fields(program: Program, layers: Sequence[LayerShape], unit: Unit, bas
         "row": [op.destination or 0 for op in ops],
         "other_row": [(op.destination or 0) + more for op, more in zip(ops, copies, strict=True)],
         "last_mask": [(1 << op.last_units) - 1 for op in ops],
-        "flags": [_flags(op, layers[op.layer], unit, _measured(op, layers, unit)) for op in ops],
+        "flags": [_flags(op, layers, unit) for op in ops],
     }
 
 
@@ -234,23 +234,14 @@ def _bits(most: Mapping[str, int]) -> dict[str, int]:
     return {name: max(1, value.bit_length()) for name, value in most.items()}
 
 
-def _measured(op: Op, layers: Sequence[LayerShape], unit: Unit) -> int:
-    """Return the index of the norm that reads an operation's results, plus 1; 0 if none does."""
-    behind = layers[op.layer + 1 : op.layer + 2]
-    if not (op.yields and behind and behind[0].kind == "norm" and isinstance(unit, GraphUnit)):
-        return 0
-    norm = unit.cells[behind[0].cell].norm
-    assert norm is not None
-    return norm + 1
-
-
-def _flags(op: Op, layer: LayerShape, unit: Unit, measured: int) -> int:
+def _flags(op: Op, layers: Sequence[LayerShape], unit: Unit) -> int:
     """Pack the fields that an operation's beats share: ``BEAT_FLAGS``, then their cell's kind by index."""
-    single = not op.four_rows
+    layer, behind = layers[op.layer], layers[op.layer + 1 : op.layer + 2]
+    single = not op.four_rows and layer.kind != "norm"
     function = layer.activation if single and layer.activation in unit.functions else None
     flags = {
         "writes_partial": op.writes_partials,
-        "lstm": op.yields and not single,
+        "lstm": op.yields and op.four_rows,
         "dense": single,
         "relu": function == "relu",
         "sigmoid": function == "sigmoid",
@@ -259,4 +250,6 @@ def _flags(op: Op, layer: LayerShape, unit: Unit, measured: int) -> int:
         "store": op.destination is not None,
     }
     packed = sum(flags[name] << position for position, name in enumerate(BEAT_FLAGS))
+    # What a norm reads is measured as it is stored.
+    measured = behind[0].cell if op.yields and behind and behind[0].kind == "norm" else None
     return packed | unit.number(layer.cell, layer.state, layer.output, measured) << len(BEAT_FLAGS)

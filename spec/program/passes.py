@@ -115,18 +115,6 @@ def keep(needed: Sequence[Sequence[bool]]) -> Groups:
     return tuple(groups)
 
 
-def diagonal_words(rows: int, lanes: int, macs: int) -> Groups:
-    """Return the words of an identity matrix that are kept."""
-    words = -(-rows // macs)
-    starts = range(0, rows, lanes)
-    return keep(
-        [
-            [first < (word + 1) * macs and word * macs < min(first + lanes, rows) for word in range(words)]
-            for first in starts
-        ]
-    )
-
-
 def check_groups(groups: Groups, layer: str, count: int, columns: int) -> None:
     """Check the kept words of a product of ``count`` groups of ``columns`` words.
 

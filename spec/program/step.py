@@ -18,7 +18,6 @@ from rtlstm.spec.program.passes import (
     Groups,
     Kept,
     check_groups,
-    diagonal_words,
     no_loadable_program,
     no_norms_program,
 )
@@ -217,6 +216,8 @@ class Program(Record):
 
 def unit_cycles(layer: LayerShape, timing: UnitTiming) -> int:
     """Return the cycles from a layer's pre-activations to its results."""
+    if layer.kind == "norm":
+        return timing.of_norms
     if layer.four_rows:
         return timing.of_units
     return timing.of_linear_rows if layer.linear else timing.of_rows
@@ -253,14 +254,14 @@ class _Layout:
     def append(self, kind: OpKind, index: int, **special: object) -> None:
         """Append an operation of layer ``index``; ``special`` are the fields of its kind."""
         layer, parameters = self.shapes[index], self.parameters
-        groups = -(-layer.rows // parameters.lanes)
+        # A norm reads its vector for nothing but to wait for it, and all its results leave as one group's.
+        norm = layer.kind == "norm"
+        groups = 1 if norm else -(-layer.rows // parameters.lanes)
         read = self.shapes[index + layer.feedback].outputs if kind == "recurrent" else layer.inputs
         columns = parameters.words(read)
-        per_group = parameters.units if layer.four_rows else parameters.lanes
+        per_group = parameters.units if layer.four_rows else layer.outputs if norm else parameters.lanes
         last = (layer.outputs - 1) % per_group + 1
         kept = self.kept.get((index, kind == "recurrent"))
-        if kept is None and layer.kind == "norm":
-            kept = diagonal_words(layer.outputs, parameters.lanes, parameters.macs)
         if kept is not None:
             check_groups(kept, layer.name, groups, columns)
         common = {

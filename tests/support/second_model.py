@@ -151,7 +151,7 @@ class SecondModel:
             values = given[at - self._before(shape)] if at > layers[0] else x
             has_h = shape.kind in WITH_H and not shape.feedforward
             h = state.h[read_back[at + shape.feedback]] if has_h else None
-            sums = self._sums(at, values, h, sums)
+            sums = [values] if shape.kind == "norm" else self._sums(at, values, h, sums)
             if shape.kind in ("skip", "unit_skip"):
                 continue
             c = state.c[c_number] if c_number >= 0 and self._keeps(shape) else [0] * shape.outputs
@@ -278,7 +278,7 @@ class SecondModel:
         for unit in range(shape.outputs):
             totals = [row[unit] for row in sums]
             self._unit_at = at, unit
-            if not self._fused:
+            if not self._fused or shape.kind == "norm":
                 own = getattr(self.network.layers[at], "parameters", None)
                 mine = [] if own is None else own[unit].tolist()
                 result, kept = self._cell(self._graph(shape), totals, c[unit], mine, sums[0])
@@ -331,12 +331,12 @@ class SecondModel:
         drop = numerics.gate.fraction - (bits - 1)
         return self._rounded(f"dense {activation}", self._look_up(table, value), drop, bits)[0]
 
-    def _normalised(self, index: int, value: int, every: Row) -> int:
-        """A value of a step's, less their mean, times the root's mantissa over a power of two."""
+    def _normalised(self, index: int, value: int, every: Row, gain: int | None) -> int:
+        """A value of a step's, less their mean, over the root's power of two; times gain and root."""
         norm = self.numerics.norms[index]
         total = sum(every) if norm.centre else 0
-        variance = norm.values * sum(each**2 for each in every) - total**2
-        variance = variance * 4**norm.guard + norm.epsilon
+        squares = sum(each**2 for each in every) * 4**norm.guard + norm.epsilon
+        variance = norm.values * squares - total**2 * 4**norm.guard
         exponent = max(0, (variance.bit_length() - 1) // 2)
         # The mantissa, from 1 up to 4, in units of 4 ** -exponent.
         odd = variance >= 2 * 4**exponent
@@ -344,7 +344,8 @@ class SecondModel:
         argument = (variance - ones) * 2**norm.mantissa_bits // ones if variance else 0
         root = self._look_up(self.numerics.tables[norm.table], -1 - argument if odd else argument)
         deviation = (norm.values * value - total) * 2 ** (norm.fraction + norm.guard)
-        return deviation // 2**exponent * root
+        factor = deviation // 2**exponent
+        return (factor if gain is None else factor * gain // 2**norm.dropped) * root
 
     def _cell(self, graph: CellGraph, totals: Row, state: int, own: Row, row: Row) -> tuple[int, int | None]:
         values: Row = []
@@ -352,6 +353,8 @@ class SecondModel:
             args = [values[arg] for arg in node.args]
             forms: list[Format] = [graph.nodes[arg].format for arg in node.args]
             match node.kind:
+                case "gate" if graph.norm is not None:
+                    value = totals[node.index]
                 case "gate":
                     value = self._preactivation(totals[node.index], node.format.bits)
                 case "state":
@@ -379,9 +382,7 @@ class SecondModel:
                     value = (2 * value + 2**lines.extra) // 2 ** (lines.extra + 1)
                     value = min(max(value, lines.lowest), lines.highest)
                 case "normalise":
-                    bits = graph.nodes[node.args[0]].format.bits
-                    every = [self._preactivation(total, bits) for total in row]
-                    value = self._normalised(node.index, args[0], every)
+                    value = self._normalised(node.index, args[0], row, args[1] if args[1:] else None)
                 case "odd":
                     value = self._odd(args[0], forms[0].fraction - node.format.fraction)
                 case "floor":
