@@ -13,7 +13,7 @@ from support.random_builds import make_case
 from support.random_sequences import make_sequence_case, random_lstm
 from support.sequence_checks import check_device as check_sequences
 from support.small_builds import NARROW
-from support.step_checks import check_device
+from support.step_checks import check_device, check_netlist
 
 from rtlstm.gen.builds.compiled import Build, compile
 from rtlstm.gen.builds.generate import generate_build
@@ -144,6 +144,8 @@ def _lstm(inputs: int, units: int) -> Lstm:
             ("norm_of_a_projection", "ecp5", {"lanes": 8, "macs": 2, "gate_units": 2, "beat_out": 2}),
             ("norm_of_a_norm", "ultrascale", {"lanes": 8, "macs": 4}),
             ("norms_around_an_rnn", "ice40", {"lanes": 4, "macs": 1, "table_memory": "rom"}),
+            ("norms_in_a_graph", "ecp5", {"lanes": 16, "macs": 4, "gate_units": 4, "beat_out": 4}),
+            ("norm_of_a_norm", "generic", {"lanes": 16, "macs": 1, "gate_units": 4, "beat_out": 4}),
         ],
         ("norm", "generic", {"lanes": 16, "macs": 2, "gate_units": 4, "beat_out": 4}),
     ),
@@ -154,6 +156,16 @@ def test_rtl_equals_golden(name: str, family: str, more: dict[str, object], tmp_
     parameters = Parameters.for_family(family, streams=2, **more)
     case = make_case(2, quantise(CELL_NETWORKS[name], settings), parameters, steps=6)
     check_device(case, tmp_path, "icarus")
+
+
+@pytest.mark.tools
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["norm", "norms_in_a_graph"])
+def test_netlist_equals_golden(name: str, tmp_path: Path) -> None:
+    """Of a LayerNorm beside the fused gate unit, and of both norms beside pipelines of cells."""
+    settings = QuantizationSettings(weight_bits=7, data_bits=8, gate_bits=8, cell_bits=12)
+    parameters = Parameters.for_family("ecp5", lanes=8, macs=2, gate_units=2, beat_out=2, streams=2)
+    check_netlist(make_case(3, quantise(CELL_NETWORKS[name], settings), parameters, steps=4), tmp_path)
 
 
 @pytest.mark.rtl

@@ -24,7 +24,7 @@ from rtlstm.spec.cells.description import CellBuilder
 from rtlstm.spec.family import Pipeline
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Custom, Dense, Gru, Layer, Lstm, Network
+from rtlstm.spec.network import Custom, Dense, Gru, Layer, Lstm, Network, Norm
 from rtlstm.spec.numerics import QuantizedDense, QuantizedNetwork, QuantizedRecurrent
 from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
@@ -100,7 +100,10 @@ class RareBuild:
                 layers.append(replace(layer, w_ih=-layer.w_ih, w_hh=-layer.w_hh))
             else:
                 assert isinstance(layer, QuantizedDense)
-                layers.append(replace(layer, weight=-layer.weight))
+                # Only norms have constants here, and no weights.
+                constants = layer.parameters
+                other = {"weight": -layer.weight} if constants is None else {"parameters": -constants}
+                layers.append(replace(layer, **other))
         return replace(self.network, layers=tuple(layers))
 
 
@@ -124,6 +127,10 @@ def _own(rng: Generator) -> Custom:
     rows = 3 * UNITS
     w_ih, w_hh = rng.normal(size=(rows, INPUTS)) * 8, rng.normal(size=(rows, UNITS)) * 0.5
     return Custom(cell=built, w_ih=w_ih, w_hh=w_hh, bias=np.zeros(rows))
+
+
+def _norm(rng: Generator, centre: bool) -> Norm:
+    return Norm(values=UNITS, gain=rng.normal(size=UNITS), bias=rng.normal(size=UNITS), centre=centre)
 
 
 def _gru(rng: Generator) -> Gru:
@@ -184,6 +191,18 @@ _MADE: dict[str, Callable[[Generator], RareBuild]] = {
         [_own(rng), _gru(rng)],
         Parameters(**_TWO, beat_out=2),
         _PREACTIVATION | rounding_events("kept value") | rounding_events("narrowed value"),
+    ),
+    "norms": lambda rng: _build(
+        "norms",
+        [
+            _lstm(rng),
+            _norm(rng, True),
+            _lstm(rng, UNITS),
+            _norm(rng, False),
+            _dense(rng, UNITS, 3, "identity"),
+        ],
+        Parameters(**_TWO, beat_out=2),
+        _PREACTIVATION | rounding_events("c") | {f"narrowed value: at {sign}max" for sign in "+-"},
     ),
 }
 BUILDS = tuple(_MADE)
