@@ -278,7 +278,10 @@ def stays_outside(path: Path) -> str:
     ("layers", "named"),
     [
         (lambda: [L.UnitNormalization(), L.LSTM(5)], "(UnitNormalization)"),
-        (lambda: [L.Conv1D(6, 3, padding="same"), L.LSTM(5, **ALL)], "it must be causal"),
+        (
+            lambda: [L.Dense(4, activation="relu"), L.Conv1D(6, 3, padding="same"), L.LSTM(5, **ALL)],
+            "it must be causal",
+        ),
         (lambda: [L.Conv1D(6, 5, strides=2), L.LSTM(5)], "it must be causal"),
         (lambda: [L.Conv1D(6, 3, padding="causal", groups=2), L.LSTM(5)], "group=2 must be 1"),
         (lambda: [L.ZeroPadding1D((2, 0)), L.LSTM(5, **ALL)], "zeros in front"),
