@@ -228,10 +228,12 @@ def test_dense_layers_alone_equal_golden(tmp_path: Path) -> None:
         for rows, columns, activation in shapes
     )
     network = quantise(Network(layers=layers), QuantizationSettings(data_bits=8, tables="direct"))
-    parameters = Parameters(lanes=4, macs=3, beat_in=3, tables="direct")
-    case = make_case(1, network, parameters, 12, SpatialPlan.of(network, 3))
-    assert case.manifest.cycles.step_interval_cycles == 2
-    check_device(case, tmp_path, "icarus")
+    # Streams without a state wait for nothing but outputs.
+    for streams in (1, 3):
+        parameters = Parameters(lanes=4, macs=3, beat_in=3, streams=streams, tables="direct")
+        case = make_case(1, network, parameters, 12, SpatialPlan.of(network, 3))
+        assert case.manifest.cycles.step_interval_cycles == 2
+        check_device(case, tmp_path / str(streams), "icarus")
 
 
 @pytest.mark.slow
