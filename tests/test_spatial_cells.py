@@ -121,6 +121,10 @@ def test_any_number_of_registers_equals_golden(registers: int, tmp_path: Path) -
     check_device(cell_case(600, KINDS["gru"], registers), tmp_path, "icarus")
 
 
+def test_states_without_a_product_of_h_have_loops_of_one_register(tmp_path: Path) -> None:
+    check_device(cell_case(602, KINDS["min_gru"], 1), tmp_path, "icarus")
+
+
 @pytest.mark.slow
 @pytest.mark.tools
 @pytest.mark.parametrize(("name", "registers"), [("gru", 3), ("custom_c", 2), ("rnn", 9)])

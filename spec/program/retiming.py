@@ -124,7 +124,9 @@ def choose_stages(layers: Sequence[LayerTimes], loop: int) -> tuple[LayerStages,
     period = _PERIOD_STEP
     while True:
         found = [layer.stages(period, loop) for layer in layers]
-        whole = [stages for stages in found if stages is not None and (loops or stages.registers <= loop)]
+        whole = [
+            each for each in found if each is not None and (loops or each.registers - each.input <= loop)
+        ]
         if len(whole) == len(found):
             return tuple(whole)
         period += _PERIOD_STEP
