@@ -1,0 +1,34 @@
+"""Parts that are equal are instances of one Verilog module."""
+
+import re
+
+import pytest
+from amaranth.hdl import Const, Fragment
+from support.small_builds import NARROW, network
+
+from rtlstm.gen.quantise.quantiser import quantise
+from rtlstm.hdl.core.preactivation import Preactivation
+from rtlstm.hdl.emit.verilog import core_to_verilog
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import Parameters
+
+
+def manifest(**sizes: int) -> Manifest:
+    found = quantise(network(), NARROW)
+    return Manifest.create("equal", found.shapes, Parameters(macs=4, **sizes), found.numerics)
+
+
+def test_equal_parts_have_one_module() -> None:
+    text = core_to_verilog(manifest(lanes=16, gate_units=4, beat_out=4, lut_macs=1, lut_lanes=3))
+    defined = re.findall(r"^module (equal_(?:lane|lut_lane|gate_unit|preactivation))\b", text, re.MULTILINE)
+    assert len(defined) == len(set(defined))
+    numbers = {name: len(re.findall(rf"^  {name} \w+ \(", text, re.MULTILINE)) for name in defined}
+    assert numbers == {"equal_lane": 13, "equal_lut_lane": 3, "equal_gate_unit": 4, "equal_preactivation": 4}
+
+
+def test_values_are_as_wide_as_inputs() -> None:
+    part = Preactivation(manifest(lanes=8)).definition()
+    part.connect({"window": Const(1, 1)})
+    with pytest.raises(AssertionError, match="window of equal_preactivation is as wide as its value"):
+        part.connect({"window": Const(1, 2)})
+    Fragment.get(part, None)
