@@ -7,8 +7,8 @@ terms alone.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 from rtlstm.spec.fixed import IntArray
@@ -43,10 +43,14 @@ class AdderGraph:
     adders: tuple[Adder, ...]
     rows: tuple[Term | None, ...]
     """What each row's product is; None if the row is zero."""
-    largest: tuple[int, ...]
-    """Each node's largest magnitude, in units of the largest input's."""
+    forms: tuple[Mapping[int, int], ...]
+    """Each node as a sum of inputs: their factors."""
     depth: int
     """Adders behind each other, at most."""
+
+    def largest(self, node: int, magnitudes: Sequence[int]) -> int:
+        """Return a node's largest magnitude, from those of the inputs."""
+        return sum(abs(factor) * magnitudes[column] for column, factor in self.forms[node].items())
 
     def compute(self, vector: Sequence[int]) -> list[int]:
         """Return the products of the rows."""
@@ -77,25 +81,34 @@ def signed_digits(value: int) -> Iterator[tuple[int, bool]]:
         shift += 1
 
 
-def share_adders(matrix: IntArray) -> AdderGraph:
-    """Return a graph of the products with a matrix ``(rows, columns)``."""
-    return _Sharing(matrix).graph()
+def share_adders(matrix: IntArray, moves: Sequence[int] | None = None) -> AdderGraph:
+    """Return a graph of the products with a matrix ``(rows, columns)``.
+
+    With ``moves``, each row has an addend. The product is shifted left by so many bits before, or the addend
+    if that is negative: then the row is their sum, with more bits behind. No such row is negative.
+    """
+    return _Sharing(matrix, moves).graph()
 
 
 class _Sharing:
     """Rows as sets of terms, and how often each pair of terms occurs in them."""
 
-    def __init__(self, matrix: IntArray) -> None:
-        self._inputs = matrix.shape[1]
+    def __init__(self, matrix: IntArray, moves: Sequence[int] | None) -> None:
+        rows, columns = matrix.shape
+        self._inputs = columns if moves is None else columns + rows
         self._adders: list[Adder] = []
         self._depths = [0] * self._inputs
         self._forms: list[Counter[int]] = [Counter({column: 1}) for column in range(self._inputs)]
         """Each node as a sum of inputs."""
-        self._made: dict[Pattern, int] = {}
+        self._made: dict[Pattern, Term] = {}
+        """Adders, as terms with the sign of their pattern's first term."""
         self._rows = [
             {Term(column, *digit) for column, value in enumerate(row) for digit in signed_digits(value)}
             for row in matrix.tolist()
         ]
+        for number, (terms, move) in enumerate(zip(self._rows, moves or (), strict=moves is not None)):
+            moved = {replace(term, shift=term.shift + move) for term in terms} if move > 0 else terms
+            self._rows[number] = moved | {Term(columns + number, max(0, -move))}
         self._counts: Counter[Pattern] = Counter()
         self._changed = set[Pattern]()
         """Patterns that have become more."""
@@ -110,8 +123,7 @@ class _Sharing:
         self._share()
         rows = tuple(self._add_all(terms) for terms in self._rows)
         depth = max((self._depths[term.node] for term in rows if term is not None), default=0)
-        largest = tuple(sum(abs(factor) for factor in form.values()) for form in self._forms)
-        return AdderGraph(self._inputs, tuple(self._adders), rows, largest, depth)
+        return AdderGraph(self._inputs, tuple(self._adders), rows, tuple(self._forms), depth)
 
     def _count(self, row: int, term: Term, others: Sequence[Term], change: int) -> None:
         for other in others:
@@ -178,10 +190,13 @@ class _Sharing:
         """Return the sum of two terms, of an adder that is there already if there is one."""
         pattern = _pattern(first, second)
         first, second = sorted((first, second))
-        low = min(first.shift, second.shift)
-        # The adder's value, with the sign of its first term.
+        low, negative = min(first.shift, second.shift), first.negative
         if pattern not in self._made:
-            self._made[pattern] = len(self._depths)
+            # What is positive comes first: then no row with an addend, which is, has a negative sum.
+            swaps = first.negative and not second.negative
+            if swaps:
+                first, second = second, first
+            self._made[pattern] = Term(len(self._depths), 0, swaps)
             one = Term(first.node, first.shift - low)
             other = Term(second.node, second.shift - low, first.negative != second.negative)
             self._adders.append(Adder(one, other))
@@ -191,7 +206,8 @@ class _Sharing:
                 for column, factor in self._forms[term.node].items():
                     form[column] += (-factor if term.negative else factor) << term.shift
             self._forms.append(form)
-        return Term(self._made[pattern], low, first.negative)
+        made = self._made[pattern]
+        return Term(made.node, low, made.negative != negative)
 
     def _add_all(self, terms: set[Term]) -> Term | None:
         """Add terms, the shallowest first."""

@@ -22,6 +22,7 @@ from rtlstm.hdl.link.serial_link import LinkedCore
 from rtlstm.hdl.link.uart import check_divisor
 from rtlstm.hdl.primitives.shared import SharedModule
 from rtlstm.hdl.sequences.part_steps import make_core
+from rtlstm.hdl.spatial.layers import KEPT_SUM
 from rtlstm.spec.family import FAMILIES, GENERIC
 from rtlstm.spec.inventory import ActivationSpec, constant_tables, link_limits
 from rtlstm.spec.manifest import Manifest
@@ -229,6 +230,10 @@ def _design(modules: dict[str, Component], manifest: Manifest, what: str) -> str
     text = to_verilog(modules, manifest.parameters.family, table_modules(manifest))
     for name, module in modules.items():
         text = _with_attributes(text, name, getattr(module, "port_attributes", {}))
+    if manifest.spatial is not None:
+        text = re.sub(
+            rf"^( *)(wire \[\d+:0\] \w+{KEPT_SUM}\d+;)$", r"\1(* keep *) \2", text, flags=re.MULTILINE
+        )
     return verilog_header(manifest, what, ports) + text
 
 

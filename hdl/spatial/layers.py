@@ -25,10 +25,11 @@ from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.inventory import activations, multipliers
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import GUARD_BITS, LayerShape
-from rtlstm.spec.program.spatial import ConstantLayer, Integers, ValueKind
+from rtlstm.spec.program.spatial import ConstantLayer, ValueKind
 
-Product = tuple[Staged, bool]
-"""A row's product, and whether it is to be subtracted."""
+KEPT_SUM = "_sum"
+"""What stands in the names of sums that synthesis keeps, before their number. It would make carry-save adders
+of those that are used once: LUTs beside carry chains."""
 
 
 @dataclass(frozen=True)
@@ -88,63 +89,63 @@ class SpatialLayer:
         here = kind in self._plan.registered and not self.stages.nodes
         return value.registered(name) if here else value
 
-    def _products(
+    def _weighted(
         self,
         m: Module,
         name: str,
         matrix: IntArray,
         shift: Integers,
-        vector: Sequence[Staged],
+        x: Sequence[Staged],
         halves: bool,
-        stage_of_sums: int,
-    ) -> list[Product]:
-        """Return a matrix' products, shifted to the format of the partial sums and rounded down.
+        addends: Sequence[Staged],
+        stage: int,
+    ) -> list[Staged]:
+        """Return addends plus a matrix' products, shifted to their format and rounded down.
 
-        They are in the stage in which they are added, if that of their adders is not later.
+        They are added in ``stage``, if the products are there by then. Where no register stands between, an
+        addend is one of the terms of its row's adders, and not behind them.
         """
-        graph, bits = share_adders(matrix), len(vector[0])
-        nodes, depths = list(vector), [0] * len(vector)
+        bits, first = self.numerics.accumulator.partial_bits, x[0].stage
+        moves = [self.numerics.accumulator.align - drop for drop in shift]
+        joined = "products" not in self._plan.registered and stage <= first + halves
+        graph = share_adders(matrix, moves if joined else None)
+        nodes, depths = [*x, *addends][: graph.inputs], [0] * graph.inputs
+        magnitudes = [1 << len(node) - 1 for node in nodes]
         half = graph.depth // 2 if halves else graph.depth
 
-        def term_of(term: Term) -> Staged:
+        def term_of(term: Term, stage: int) -> Staged:
             """Return a node's value, shifted; what half of the adders gave has a register."""
             value = nodes[term.node].later(stage - nodes[term.node].stage)
             return value.map(lambda bits: bits.shift_left(term.shift))
 
         for number, adder in enumerate(graph.adders, graph.inputs):
             depths.append(1 + max(depths[term.node] for term in (adder.first, adder.second)))
-            stage = vector[0].stage + (depths[-1] > half)
-            first, second = term_of(adder.first), term_of(adder.second)
-            shape = signed((graph.largest[number] << bits - 1).bit_length() + 1)
-            total = Signal(shape, name=f"{name}_sum{number}")
-            result = first - second if adder.second.negative else first + second
-            m.d.comb += total.eq(result.value)
-            nodes.append(Staged(m, total, stage))
-        stage = vector[0].stage + halves
+            at = first + (depths[-1] > half)
+            one, other = term_of(adder.first, at), term_of(adder.second, at)
+            shape = signed(graph.largest(number, magnitudes).bit_length() + 1)
+            total = Signal(shape, name=f"{name}{KEPT_SUM}{number}")
+            m.d.comb += total.eq((one - other if adder.second.negative else one + other).value)
+            nodes.append(Staged(m, total, at))
         found = []
-        for row, (term, drop) in enumerate(zip(graph.rows, shift, strict=True)):
-            value: Value = Const(0, signed(1))
-            negative, moves = False, self.numerics.accumulator.align - drop
+        for row, (term, move, addend) in enumerate(zip(graph.rows, moves, addends, strict=True)):
+            value, negative = Staged(m, Const(0, signed(1)), first + halves), False
             if term is not None:
-                value, negative = term_of(term).value, term.negative
-            if negative and moves < 0:
-                # What is rounded down needs its sign before.
-                value, negative = -value, False
-            product = self._behind("products", Staged(m, value, stage), f"{name}_row{row}")
-            product = product.later(max(0, stage_of_sums - product.stage))
-            aligned = product.map(partial(_moved, by=moves))
-            found.append((aligned, negative))
+                value, negative = term_of(term, first + halves), term.negative
+            if joined:
+                result = value.map(partial(_moved, by=min(0, move)))
+            else:
+                if negative and move < 0:
+                    # What is rounded down needs its sign before.
+                    value, negative = value.map(lambda value: -value), False
+                product = self._behind("products", value, f"{name}_row{row}")
+                product = product.later(max(0, stage - product.stage)).map(partial(_moved, by=move))
+                result = addend - product if negative else addend + product
+            # It cannot overflow.
+            found.append(result.as_signed(bits).named(f"{name}_part{row}"))
         return found
 
-    def _add(self, total: Staged, product: Product, name: str) -> Staged:
-        """Add a product to a sum, which cannot overflow; the result is a signal of this name."""
-        value, negative = product
-        bits = self.numerics.accumulator.partial_bits
-        result = total - value if negative else total + value
-        return result.map(lambda whole: whole[:bits].as_signed()).named(name)
-
-    def _sums(self, m: Module, name: str, sources: Sequence[Source], stage_of_sums: int) -> list[Staged]:
-        """Return the rows' sums of biases and products with the input."""
+    def _sums(self, m: Module, name: str, sources: Sequence[Source], stage: int) -> list[Staged]:
+        """Return the rows' sums of biases and products with the input; ``stage`` as in :meth:`_weighted`."""
         bits = self.numerics.accumulator.partial_bits
         biases = np.sum([source.constants.bias for source in sources], axis=0).tolist()
         first = sources[0].x[0].stage
@@ -153,15 +154,8 @@ class SpatialLayer:
             mine, constants, x = f"{name}{number or ''}", source.constants, source.x
             if source.shape.input_relu:
                 x = [value.map(lambda bits: Mux(bits[-1], 0, bits).as_signed()) for value in x]
-            matrix, halves = (
-                constants.matrices[0],
-                self.stages.halves[min(number, len(self.stages.halves) - 1)],
-            )
-            products = self._products(m, mine, matrix, constants.shift, x, halves, stage_of_sums)
-            sums = [
-                self._add(total, product, f"{mine}_part{row}")
-                for row, (total, product) in enumerate(zip(sums, products, strict=True))
-            ]
+            halves = self.stages.halves[min(number, len(self.stages.halves) - 1)]
+            sums = self._weighted(m, mine, constants.matrices[0], constants.shift, x, halves, sums, stage)
         return sums
 
     def _argument(self, total: Staged, name: str) -> tuple[Staged, Staged]:
@@ -270,7 +264,6 @@ class RecurrentLayer(SpatialLayer):
         constants, units, stages = self.constants, self.shape.outputs, self.stages
         self._steps, self._access = steps, access
         self._first = stage = sources[0].x[0].stage + stages.input
-        products = list[Product]()
         if self.shape.recurrent:
             parts = self._sums(m, f"{name}_x", sources, stage - 1 if stages.nodes else 0)
             parts = [
@@ -278,25 +271,19 @@ class RecurrentLayer(SpatialLayer):
                 for row, part in enumerate(parts)
             ]
             h, matrix = [Staged(m, value, stage) for value in self.h], constants.matrices[1]
-            products = self._products(
-                m, f"{name}_h", matrix, constants.recurrent_shift, h, stages.halves[-1], stage + stages.sums
-            )
+            halves, shift = stages.halves[-1], constants.recurrent_shift
+            parts = [Staged(m, part.value, stage) for part in parts]
+            parts = self._weighted(m, f"{name}_h", matrix, shift, h, halves, parts, stage + stages.sums)
         else:
             later = [replace(each, x=[x.later(stages.input) for x in each.x]) for each in sources]
             parts = self._sums(m, f"{name}_x", later, stage + stages.sums)
         given = []
         for number in range(units):
             m.submodules[f"{name}_unit{number}"] = unit = Module()
-            rows = range(number, self.shape.rows, units)
-            sums = [Staged(unit, parts[row].value, parts[row].stage) for row in rows]
-            if products:
-                sums = [
-                    self._add(total, products[row], f"sum{gate}")
-                    for gate, (total, row) in enumerate(zip(sums, rows, strict=True))
-                ]
+            sums = [Staged(unit, part.value, part.stage) for part in parts[number::units]]
             new = self._unit(unit, number, sums)
             # Nothing else reads the h of a layer whose rows do not.
-            old = Staged(unit, self.h[number], stage if products else new.stage)
+            old = Staged(unit, self.h[number], stage if self.shape.recurrent else new.stage)
             given.append(self._keep(unit, old, new, access.writes_h[number], access.h[number]))
         return [Staged(m, value.value, value.stage) for value in given]
 

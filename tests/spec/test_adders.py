@@ -27,8 +27,28 @@ def test_products_are_exact(seed: int) -> None:
     for _ in range(5):
         vector = rng.integers(-128, 128, size=columns)
         assert graph.compute(vector.tolist()) == (matrix @ vector).tolist()
-    worst = [graph.largest[term.node] << term.shift for term in graph.rows if term is not None]
+    ones = [1] * columns
+    worst = [graph.largest(term.node, ones) << term.shift for term in graph.rows if term is not None]
     assert max(worst, default=0) == np.abs(matrix).sum(axis=1).max()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_addends_are_terms_of_their_rows(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, columns = rng.integers(1, 24, size=2)
+    matrix = rng.integers(-8, 8, size=(rows, columns))
+    moves = rng.integers(-3, 4, size=rows)
+    graph = share_adders(matrix, moves.tolist())
+    vector, addends = rng.integers(-128, 128, size=columns), rng.integers(-1000, 1000, size=rows)
+    found = graph.compute([*vector.tolist(), *addends.tolist()])
+    product = matrix @ vector
+    shifted = np.where(moves > 0, product << moves.clip(0), product >> -moves.clip(max=0))
+    assert [value >> max(0, -move) for value, move in zip(found, moves, strict=True)] == (
+        shifted + addends
+    ).tolist()
+    assert not any(term is None or term.negative for term in graph.rows)
+    digits = [sum(len(list(signed_digits(value))) for value in row) for row in matrix.tolist()]
+    assert graph.depth <= max(digits).bit_length()
 
 
 @pytest.mark.parametrize("seed", range(4))
