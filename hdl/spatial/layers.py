@@ -25,7 +25,7 @@ from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.inventory import activations, multipliers
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import GUARD_BITS, LayerShape
-from rtlstm.spec.program.spatial import ConstantLayer, ValueKind
+from rtlstm.spec.program.spatial import ConstantLayer, Integers, ValueKind
 
 KEPT_SUM = "_sum"
 """What stands in the names of sums that synthesis keeps, before their number. It would make carry-save adders
