@@ -241,8 +241,8 @@ BUGS = {
         "self.grows.eq(accepted & ends_word)",
     ),
     "one beat too few": (
-        "last_beat.eq((left == 1) | (after == 0))",
-        "last_beat.eq((left <= 2) | (after == 0))",
+        "last_beat.eq((follow == 1) | (after == 0))",
+        "last_beat.eq((follow <= 2) | (after == 0))",
     ),
 }
 test_bug_is_found = found(

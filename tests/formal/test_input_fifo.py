@@ -186,7 +186,7 @@ BUGS = {
     "an unfinished last beat waits": ("ends.eq(accepted & (last | (slot", "ends.eq(accepted & ((slot"),
     "the next step's stream": ("named, suppressed, final)", "stream, suppress, final)"),
     "a beat that is not taken": ("r_en.eq(self.x.valid & self.x.ready)", "r_en.eq(self.x.valid)"),
-    "a value in the middle refused": ("(mine & first & (rooms == 0))", "(mine & (rooms == 0))"),
+    "a value in the middle refused": ("(mine & first & full)", "(mine & full)"),
     "an unknown stream": ("port.write & wants_stream & ~unknown", "port.write & wants_stream"),
 }
 test_bug_is_found = found(
