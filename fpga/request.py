@@ -52,7 +52,7 @@ class HardwareRequest(CoreOptions):
     loop_registers: Annotated[
         LoopRegisters | None,
         Option(
-            "Registers from h to the next h of a spatial build, 1 to 9: the cycles of a step. Default: 3, "
+            "Registers from h to the next h of a spatial build, 1 to 9: the cycles of a step. Default: 1, "
             "more with several streams.",
             group=HARDWARE,
         ),

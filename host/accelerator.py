@@ -120,6 +120,8 @@ class Accelerator(Closing):
         ends = {at + layer.feedback for at, layer in enumerate(manifest.layers) if layer.has_h}
         self._gives_states = len(manifest.layers) - 1 in ends
         self._progress = progress
+        self._unloaded = False
+        """Whether its network was taken off a device that holds several."""
         self._image: WeightImage | None = None
         """The image that was loaded last."""
         self._lengths: list[int] = []
@@ -297,7 +299,7 @@ class Accelerator(Closing):
             If a stream of the network is open, or the device fails: then its steps are refused until a build
             is loaded completely.
         """
-        self._check_open()
+        self._check_open(loaded=False)
         residents = self.device.residents
         number = self.device.network if network is None else residents.number(network, self.manifest)
         if number != self.device.network:
@@ -312,7 +314,7 @@ class Accelerator(Closing):
         check_image(image, manifest)
         initial_state = load_initial_state(folder, manifest, StateLayout(manifest))
         tables = load_tables(folder, manifest)
-        self._require_no_streams("another network is loaded, whose state has another layout")
+        self._require_no_streams("a build is loaded, whose state may have another layout")
         if residents.count > 1:
             residents.check_tables(manifest)
             find_rows(residents.loaded, number, manifest)
@@ -322,6 +324,7 @@ class Accelerator(Closing):
             self.tables = tables
             self.device.initial_state = initial_state
             residents.accelerators[number] = self
+            self._unloaded = False
             self.device.load(image, verify, progress)
             self._image = image
         return self
@@ -336,12 +339,13 @@ class Accelerator(Closing):
         DeviceError
             If it is not loaded, one of its streams is open, or the device fails.
         """
-        self._check_open()
+        self._check_open(loaded=False)
         residents = self.device.residents
         other = residents.accelerator(residents.number(network, self.manifest))
         other._require_no_streams("its network is unloaded")
         other.device.clear()
         del residents.accelerators[other.device.network]
+        other._unloaded = True
 
     @property
     def open_streams(self) -> list[int]:
@@ -796,9 +800,15 @@ class Accelerator(Closing):
             f"close_streams, or generate with `streams={total + 1}`"
         )
 
-    def _check_open(self) -> None:
-        """Raise DeviceError if the accelerator is closed."""
+    def _check_open(self, loaded: bool = True) -> None:
+        """Raise DeviceError if the accelerator is closed; if ``loaded``, too if its network was unloaded."""
         _ = self.device.transport
+        if loaded and self._unloaded:
+            number = self.device.network
+            raise DeviceError(
+                f"network {number} was unloaded; use the accelerator that load(folder, network={number}) "
+                "returns"
+            )
 
     @property
     def inputs(self) -> int:

@@ -67,8 +67,8 @@ class Residents(Generic[Resident]):
         if network not in self.accelerators:
             held = ", ".join(map(str, sorted(self.accelerators)))
             raise DeviceError(
-                f"network {network} must be loaded before it runs, but the device holds {held or 'none'}; "
-                f"load a build with load(folder, network={network})"
+                f"network {network} is not loaded, and the device holds {held or 'none'}; "
+                f"load(folder, network={network}) loads a build"
             )
         return self.accelerators[network]
 

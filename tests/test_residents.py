@@ -1,5 +1,6 @@
 """Several networks in one core: which one a stream runs, bit by bit and cycle by cycle."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -117,9 +118,7 @@ def test_wrong_and_missing_numbers_are_refused(device: Build, folders: list[Path
             accelerator.load(folders[1], network=-1)
         with pytest.raises(InputError, match="whole number, not '1'"):
             accelerator.stream(network="1")  # type: ignore[arg-type]
-        with pytest.raises(
-            DeviceError, match="network 1 must be loaded before it runs, but the device holds 0"
-        ):
+        with pytest.raises(DeviceError, match="network 1 is not loaded, and the device holds 0"):
             accelerator.stream(network=1)
         with pytest.raises(DeviceError, match="must hold network 1, but does not"):
             accelerator.device.transport.exchange([1 << 10], x[:1])
@@ -169,16 +168,21 @@ def test_room_is_needed_and_given_back(
     large = build_for(stacked(19, 12, 12, seed=5), device)
     folder = large.save(tmp_path / "large")
     with Accelerator.open(folders[0]) as accelerator:
-        accelerator.load(folders[1], network=1)
+        speech = accelerator.load(folders[1], network=1)
         with pytest.raises(ConfigurationError, match="weight-rows, of which .* are free side by side"):
             accelerator.load(folder)
         check(accelerator, device)
         with accelerator.stream(network=1), pytest.raises(DeviceError, match="but 1 are open"):
             accelerator.unload(1)
         accelerator.unload(1)
-        with pytest.raises(DeviceError, match="network 1 must be loaded"):
+        with pytest.raises(DeviceError, match="network 1 is not loaded, and the device holds 0"):
             accelerator.unload(1)
+        for use in (partial(speech.run, other.inputs(4, 2)), speech.stream):
+            with pytest.raises(DeviceError, match="use the accelerator that load"):
+                use()
         check(accelerator.load(folder), large)
+        accelerator.unload(0)
+        check(accelerator.load(folders[1], network=1), other)
 
 
 def check(accelerator: Accelerator, build: Build) -> None:

@@ -35,8 +35,9 @@ _OF_ARRAYS = (
     *("skip_zeros", "max_steps"),
 )
 """Options that a spatial build does not have."""
-_CLOCKS: Mapping[int, float] = {3: 72.6, 6: 95.2, 9: 131.0}
-"""MHz of a prototype's loop of eight units with so many registers: others are much in proportion."""
+_CLOCKS: Mapping[int, float] = {1: 26.5, 2: 51.0, 3: 69.9, 6: 95.2, 9: 132.1}
+"""MHz of LSTM 8 -> 8 with so many registers in its loop, as routed (notes/spatial.md); of 6, a prototype's.
+Others are much in proportion."""
 SPATIAL = TargetHardware(finer_arguments=1)
 """What a network in space is quantised for: each bit of an argument doubles the tables of every unit."""
 _LANES, _MACS = 4, 32

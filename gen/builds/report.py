@@ -160,8 +160,9 @@ class SpatialReport(Record):
         every = self.shared_interval_cycles
         how_often = "every cycle" if every == 1 else f"every {every} cycles"
         shared = f", a step of any stream {how_often}" if every < self.loop_registers else ""
+        registers = f"{self.loop_registers} register{'s' * (self.loop_registers > 1)}"
         return (
-            f"none: in space, {self.loop_registers} registers in the loop of h, {self.adders:,} adders with "
+            f"none: in space, {registers} in the loop of h, {self.adders:,} adders with "
             f"at most {self.depth} behind each other{shared}"
         )
 
