@@ -97,8 +97,8 @@ def windows(x: NDArray[Any], lengths: Any, axis: int, window: Window, pad: Pad =
     Beyond a sequence's ends there are zeros. Lengths that do not fit are left to the caller's check.
     """
     steps = np.moveaxis(x, axis, 0)
-    counts = np.atleast_1d(np.asarray(0 if lengths is None else lengths))
-    if lengths is not None and counts.dtype.kind in "iu" and counts.shape == (steps[0].size // x.shape[-1],):
+    counts = None if lengths is None else _counts(lengths, steps.shape[1] if x.ndim > 2 else 1)
+    if counts is not None:
         valid = valid_steps(len(steps), counts.astype(np.int64), pad == "front")
         steps = np.where(valid.reshape(*steps.shape[:-1], 1), steps, steps.dtype.type(0))
     before, after = window
@@ -133,17 +133,23 @@ def as_steps(
         return joined, None
     # Checked here, where they are in frames, as the caller knows them.
     most, sequences = x.shape[axis], x.shape[1 - axis] if x.ndim > 2 else 1
+    counts = _counts(lengths, sequences)
+    if counts is None or (counts % frames).any() or not ((counts > 0) & (counts <= most)).all():
+        given = lengths.tolist() if isinstance(lengths, np.ndarray) else lengths
+        raise InputError(
+            f"lengths must be {sequences} integers, one per sequence, multiples of the {frames} frames of a "
+            f"step from {frames} to {most}, the frames of {name}, not {given!r:.80}"
+        )
+    return joined, counts // frames
+
+
+def _counts(lengths: Any, sequences: int) -> IntArray | None:
+    """Return lengths as one integer for each sequence; None if they are none, which the caller refuses."""
     try:
         counts = np.atleast_1d(np.asarray(lengths))
     except (TypeError, ValueError):
-        return joined, lengths  # The caller's check says what is no array.
-    whole = counts.dtype.kind in "iu" and counts.shape == (sequences,)
-    if not whole or (counts % frames).any() or not ((counts > 0) & (counts <= most)).all():
-        raise InputError(
-            f"lengths must be {sequences} integers, one per sequence, multiples of the {frames} frames of a "
-            f"step from {frames} to {most}, the frames of {name}, not {np.asarray(lengths).tolist()!r:.80}"
-        )
-    return joined, counts // frames
+        return None
+    return counts if counts.dtype.kind in "iu" and counts.shape == (sequences,) else None
 
 
 class OutputPart(Record):

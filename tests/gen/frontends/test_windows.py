@@ -114,6 +114,18 @@ def test_a_build_makes_the_windows(tmp_path: Path) -> None:
     assert build.manifest.step_width == INPUTS
 
 
+def test_wrong_lengths_are_refused_with_windows() -> None:
+    """As without: sequences of no steps, and lengths that are no array."""
+    build = rtlstm.compile(made(plain), calibration=data(), quick=True)
+    with pytest.raises(InputError, match="at least one step, but T is 0"):
+        build.run(data()[:, :0], [0] * N)
+    for wrong in ([[1], [2, 3], [1], [1]], [1.5] * N, [3], "abcd"):
+        with pytest.raises(InputError, match="lengths must be"):
+            build.run(data(), wrong)
+    with pytest.raises(InputError, match="lengths must be within 1 to T"):
+        build.run(data(), [0, 3, 3, 3])
+
+
 def test_a_stream_takes_windows(tmp_path: Path) -> None:
     """A result comes as many steps late as the convolution reads ahead."""
     module, x = made(plain), data()
