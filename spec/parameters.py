@@ -107,7 +107,7 @@ class Needs(Record):
         """
         sizes = {name: 1 << (needed - 1).bit_length() for name, needed in self.model_dump().items()}
         sizes["operations"] = max(_LEAST_OPERATIONS, sizes["operations"])
-        sizes |= {name: chosen.get("networks", 1) * sizes[name] for name in _SHARED}
+        sizes |= {name: max(1, chosen.get("networks", 1)) * sizes[name] for name in _SHARED}
         capacity = Capacity(**(sizes | chosen))
         self.check(capacity)
         return capacity

@@ -219,6 +219,12 @@ def test_one_network_has_one_number(tmp_path: Path) -> None:
     assert "networks" not in single.manifest.to_json()
 
 
+def test_no_networks_are_refused_by_that_name_alone(device: Build) -> None:
+    """Sizes that follow from their number are not named beside it."""
+    with pytest.raises(ConfigurationError, match=r"^networks: must be greater than or equal to 1, not 0$"):
+        device.manifest.needs.capacity(networks=0)
+
+
 def alike(rng: np.random.Generator) -> list[Network]:
     """Three networks with inputs and outputs of the same number: recurrent ones, deep ones, dense layers."""
     inputs, outputs = int(rng.choice([1, 3, 6])), int(rng.choice([1, 2, 5]))
