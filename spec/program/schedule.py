@@ -334,7 +334,8 @@ def resident_cycles(
     found: list[tuple[int, int]] = []
     beats, prefetch = timeline.beats(0), False
     for index, step in enumerate(steps):
-        changed = None
+        # The state of another network costs a redirect, too; after a reset, all are of network 0.
+        changed = None if known.get(step.stream, 0) == step.network else 0
         if step.network != before:
             changed, before = timeline.change(step.program, timing) if index else 0, step.network
         free, offered = timeline.step(
