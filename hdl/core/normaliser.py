@@ -20,8 +20,9 @@ Where a result goes comes from the drain, as that of any other.
 """
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.lib import wiring
 
-from rtlstm.hdl.component import Component, In, Out, Struct
+from rtlstm.hdl.component import Component, In, Out, Struct, connect_some
 from rtlstm.hdl.core.layouts import result_layout, row_bits, token_layout
 from rtlstm.hdl.core.statistics import Statistics, norms_of, of_norm, times
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, lookup, storage
@@ -70,17 +71,9 @@ class Normaliser(Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.statistics = self._statistics = statistics = Statistics(self._manifest)
-        m.d.comb += [
-            statistics.result.eq(self.result),
-            statistics.values.eq(self.values),
-            statistics.window.eq(self.window),
-            statistics.window_row.eq(self.window_row),
-            statistics.window_bank.eq(self.window_bank),
-            statistics.table_row.eq(self.table_row),
-            statistics.write.eq(self.write),
-            statistics.write_data.eq(self.write_data),
-            self.entry.eq(statistics.entry),
-        ]
+        same = ("result", "values", "window", "window_row", "window_bank", "table_row", "write", "entry")
+        connect_some(m, wiring.flipped(self), statistics, same)
+        m.d.comb += statistics.write_data.eq(self.write_data)
         beat, row, number = self._beats(m)
         values, constants = self._kept(m, beat), self._constants(m, row)
         width = self._manifest.numerics.result_bits
