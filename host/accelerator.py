@@ -50,7 +50,6 @@ from rtlstm.spec.options import as_flag
 from rtlstm.spec.packing import check_image
 from rtlstm.spec.progress import Progress, shown, tell
 from rtlstm.spec.registers import Register
-from rtlstm.spec.residents import find_rows
 
 Outputs = Literal["all", "last", "none"]
 """Which steps' outputs a run computes."""
@@ -316,8 +315,7 @@ class Accelerator(Closing):
         tables = load_tables(folder, manifest)
         self._require_no_streams("a build is loaded, whose state may have another layout")
         if residents.count > 1:
-            residents.check_tables(manifest)
-            find_rows(residents.loaded, number, manifest)
+            residents.find_rows(number, manifest)
         with self.device.owner, shown(self._progress) as progress:
             self.device.adopt(manifest)
             self.manifest, self._image, self._lengths = manifest, None, []

@@ -18,7 +18,7 @@ from rtlstm.spec.program.fields import FIRST, Bases
 from rtlstm.spec.program.step import compile_program
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import IDENTITY, Command, Region, Register, field
-from rtlstm.spec.residents import Part, find_rows, program_words, resident_parts, step_row
+from rtlstm.spec.residents import Part, program_words, resident_parts, step_row
 
 _BUSY = field(Register.STATUS, "BUSY")
 _STATE_IS_ZERO = field(Register.FLAGS, "ZERO")
@@ -185,7 +185,7 @@ class Device:
         beside the other networks; nothing was changed then.
         """
         several = self.residents.count > 1
-        bases = self._find_rows() if several else FIRST
+        bases = self.residents.find_rows(self.network, self.manifest) if several else FIRST
         self._await_idle()
         self.whole = False
         if several:
@@ -208,11 +208,6 @@ class Device:
             self.residents.loaded[self.network] = self.manifest, bases
         elif not keep_states:
             self.reset(range(self.manifest.parameters.streams))
-
-    def _find_rows(self) -> Bases:
-        """Return rows for the network beside the others."""
-        self.residents.check_tables(self.manifest)
-        return find_rows(self.residents.loaded, self.network, self.manifest)
 
     @guarded
     def clear(self) -> None:

@@ -9,6 +9,7 @@ from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.packing import pack_tables
 from rtlstm.spec.program.fields import Bases
+from rtlstm.spec.residents import find_rows
 
 
 class OpenStreams(Protocol):
@@ -76,11 +77,15 @@ class Residents(Generic[Resident]):
         """Numbers of the streams that are open, of any network."""
         return {number for each in self.accelerators.values() for number in each.open_streams}
 
-    def check_tables(self, manifest: Manifest) -> None:
-        """Refuse a network whose tables are not those of the networks that are loaded.
+    def find_rows(self, number: int, manifest: Manifest) -> Bases:
+        """Return free rows for a network that is loaded as ``number`` beside the others.
 
-        Raises ConfigurationError if it has others.
+        Raises ConfigurationError if its tables are not theirs, or if there is no room.
         """
+        self._check_tables(manifest)
+        return find_rows(self.loaded, number, manifest)
+
+    def _check_tables(self, manifest: Manifest) -> None:
         mine = pack_tables(manifest.numerics)
         for other, _ in self.loaded.values():
             theirs = pack_tables(other.numerics)
