@@ -27,7 +27,7 @@ from rtlstm.gen.quantise.rounding import (
 )
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.spec.activations.interpolated import DIRECT_BITS
-from rtlstm.spec.cells.formats import CellFormats
+from rtlstm.spec.cells.formats import CellFormats, Functions, resolve
 from rtlstm.spec.cells.unit import WIDEST_FACTOR
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, HiddenRounding, IntArray, WeightFormat
@@ -41,6 +41,7 @@ from rtlstm.spec.numerics import (
     SCALE_UNIT,
     SCALED_FRACTION,
     SKIPS,
+    Numerics,
     continues_sums,
     leads_to,
     rounding_offsets,
@@ -621,8 +622,7 @@ class Plan(Lowered):
         self._argument_bits = min(
             gate_bits + self.hardware.finer_arguments, DIRECT_BITS if settings.tables == "direct" else 20
         )
-        fixed = self.hardware.fixed
-        self.input = fixed.input if fixed else Format.covering(bits, choices.input_range)
+        self.input = self._input(Format.covering(bits, choices.input_range))
         codes = np.ldexp(choices.input_offsets, self.input.fraction)
         self.input_zeros = tuple(int(each) for each in np.rint(codes))
         self._offset = self.input.to_floats(self.input_zeros or (0,))
@@ -635,12 +635,32 @@ class Plan(Lowered):
         self.cells = self._cells(choices.cell_ranges)
         """The formats of the layers' c; those of layers that keep none mean nothing."""
         self.cell, self.cell_shifts, self.cell_argument = self._cell()
+        device = self.hardware.device
+        if device is not None and not self.hardware.layers:
+            self._take_outputs(device)
+
+    @property
+    def fused(self) -> bool:
+        """Whether the fused unit computes the cells: an existing device may have cell units instead."""
+        device = self.hardware.device
+        return self.recognised and (device is None or device.fused_lstm is not None)
 
     @property
     def formats(self) -> tuple[object, ...]:
         """All formats: with the same ones, and the same rounding, a network has the same integers."""
         widths = (self.input, self.gate, self.preactivation, self.cell_argument)
         return self.input_factors, self.input_zeros, *widths, *self.outputs, *self.cells
+
+    def _input(self, needed: Format) -> Format:
+        """Return the input's format: the device's if it copies its input, else any that holds it."""
+        if fixed := self.hardware.fixed:
+            return fixed.input
+        copied = any(
+            layer.copies and reads_input(self.passes, index, layer) for index, layer in enumerate(self.layers)
+        )
+        device = self.hardware.device
+        there = needed if device is None or not copied else device.input
+        return there if there.bits == needed.bits and there.fraction < needed.fraction else needed
 
     def _preactivation(self) -> Format:
         """Return the format that covers the ranges' sums, or less if all functions are flat beyond it."""
@@ -766,20 +786,26 @@ class Plan(Lowered):
         ranges, found = self._ranges, [layer.output for layer in self.hardware.layers]
         if not found:
             found = [self._output(index, layer, whole_bits[index]) for index, layer in enumerate(self.layers)]
-            # The parts of a pass are read as one vector, so they have one format.
-            for ends in self.together:
-                widest = min((found[end] for end in ends), key=lambda form: form.fraction)
-                for end in ends:
-                    found[end] = widest
-            # All products of a layer have the format of its results.
-            found = [found[leads_to(self.layers, index)] for index in range(len(found))]
-            for index, layer in enumerate(self.layers):
-                if layer.copies:
-                    before = feeds(self.passes, index, layer.before)
-                    found[index] = found[before[0]] if before else self.input
+            found = self._joined(found)
         if self.hardware.device is not None:
             for index, form in enumerate(found):
                 self.hardware.check_begin(self.layers[index].name, form, ranges.begin(index))
+        return found
+
+    def _joined(self, found: Sequence[Format]) -> list[Format]:
+        """Return the formats of results, where layers whose results are read alike have the same one."""
+        found = list(found)
+        # The parts of a pass are read as one vector.
+        for ends in self.together:
+            widest = min((found[end] for end in ends), key=lambda form: form.fraction)
+            for end in ends:
+                found[end] = widest
+        # All products of a layer have the format of its results.
+        found = [found[leads_to(self.layers, index)] for index in range(len(found))]
+        for index, layer in enumerate(self.layers):
+            if layer.copies:
+                before = feeds(self.passes, index, layer.before)
+                found[index] = found[before[0]] if before else self.input
         return found
 
     def _output(self, index: int, layer: ArrayLayer, whole: int) -> Format:
@@ -789,6 +815,42 @@ class Plan(Lowered):
         if not layer.within_one:
             return Format.covering(bits, max(ranges.layers[index], ranges.begin(index)))
         return Format(bits=bits, fraction=bits - 1 - (whole if layer.in_format_of_h else 0))
+
+    def _take_outputs(self, device: Numerics) -> None:
+        """Give the layers the formats of results that the cells of a loadable device have: their own or the
+        finest that holds them. Raises ConfigurationError if no cell takes a layer."""
+        finest_first = sorted({cell.output for cell in device.cells}, key=lambda form: -form.fraction)
+        for group in self.together:
+            planned, needed = self.outputs, self.outputs[group[0]]
+            mine = [at for at in range(len(planned)) if leads_to(self.layers, at) in group]
+            for form in (needed, *finest_first):
+                if form.bits == needed.bits and form.fraction <= needed.fraction:
+                    self.outputs = self._joined([form if at in group else f for at, f in enumerate(planned)])
+                    if all(self._device_takes(index) for index in mine):
+                        break
+            else:
+                raise self.hardware.other_cells(f"cell and results of layer {self.layers[group[0]].name!r}")
+
+    def _device_takes(self, index: int) -> bool:
+        functions, device = self.functions(), self.hardware.device
+        try:
+            graph, _ = resolve(self.layers[index].cell, self.cell_formats(index), functions)
+        except ConfigurationError:
+            # This format would make a sum or product too wide.
+            return False
+        assert device is not None
+        if self.fused:  # The fused unit computes all but norms, in any format.
+            return tuple(functions.norms) == device.norms
+        return graph in device.cells and functions == self.functions()
+
+    def functions(self) -> Functions:
+        """Return the functions of cells that an existing device has; none without one."""
+        functions = Functions(self.settings.tables == "direct")
+        if (device := self.hardware.device) is not None:
+            functions.tables += device.tables
+            functions.pieces += device.pieces
+            functions.norms += device.norms
+        return functions
 
     def rows(self) -> list[RowPlan]:
         """Return the formats around the rows of each layer."""

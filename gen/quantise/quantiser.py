@@ -133,16 +133,9 @@ class _Build:
         """Return the network in integers."""
         plan, hardware, device = self._plan, self._hardware, self._hardware.device
         layers, align = self._integers()
-        functions, shapes = Functions(plan.settings.tables == "direct"), []
-        cells: list[CellGraph] = []
-        if device is not None:
-            functions.tables += device.tables
-            functions.pieces += device.pieces
-            functions.norms += device.norms
-            cells += device.cells
-        # An existing device that has cell units computes these cells with them, too.
-        fused = plan.recognised and (device is None or device.fused_lstm is not None)
-        fused_tables = self._fused_tables(functions) if fused else None
+        functions, shapes = plan.functions(), []
+        cells: list[CellGraph] = [] if device is None else list(device.cells)
+        fused_tables = self._fused_tables(functions) if plan.fused else None
         for index, layer in enumerate(plan.layers):
             formats = plan.cell_formats(index)
             graph, _ = resolve(layer.cell, formats, functions)

@@ -162,6 +162,8 @@ class Search:
                 if made in tried:
                     continue
                 network = self._build(self._with_moments(choices, self._fit), False)
+                # An existing device may hold the ranges of a part of the data, and not those of all.
+                self._formats(self._choose(candidate, self._data))
             except ConfigurationError:
                 if least is None:  # The settings themselves cannot be built.
                     raise

@@ -148,11 +148,15 @@ class TargetHardware:
             return
         ours, there = numerics.hardware, self.device.hardware
         if names := [name for name in ours | there if ours.get(name) != there.get(name)]:
-            raise ConfigurationError(
-                "the network must have the kinds of cells and functions that the device was built with, in "
-                f"the same formats, but its {', '.join(names)} differ; generate a loadable device from a "
-                "network that has them, and give it the same ranges"
-            )
+            raise self.other_cells(", ".join(names))
+
+    def other_cells(self, what: str) -> ConfigurationError:
+        """Return the error about what this network has and the device has not."""
+        return ConfigurationError(
+            "the network must have the kinds of cells and functions that the device was built with, in "
+            f"the same formats, but its {what} differ; generate a loadable device from a network that has "
+            "them, and give it the same ranges"
+        )
 
     def _lacks(self, bits: int, what: str, more: str) -> ConfigurationError:
         larger = "`headroom_bits`" if self.layers else "headroom (`capacities`)"

@@ -12,6 +12,7 @@ from rtlstm.gen.quantise.quantiser import (
 )
 from rtlstm.gen.quantise.rounding import Moments, round_cancelling, round_nearest
 from rtlstm.gen.quantise.search import hold_back, in_pieces
+from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.fixed import WeightFormat
@@ -19,6 +20,12 @@ from rtlstm.spec.network import Dense, Gru, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork, row_parts
 
 RNG = np.random.default_rng(0)
+ON_DEVICES = {
+    ("residual_of_the_input", 16),
+    ("dense_of_four", 16),
+    ("lstm_of_two", 8),
+    ("norms_around_an_rnn", 16),
+}
 
 
 def correlated(*lead: int, inputs: int = 12, seed: int = 0) -> np.ndarray:
@@ -181,3 +188,21 @@ def test_rows_of_a_gru_that_read_one_vector_alone_do_so_still() -> None:
     )
     for mine, theirs in zip(row_parts(plain), row_parts(found), strict=True):
         np.testing.assert_array_equal(mine.weights.any(axis=1), theirs.weights.any(axis=1))
+
+
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    [
+        pytest.param(name, bits, marks=() if (name, bits) in ON_DEVICES else pytest.mark.slow)
+        for name in CELL_NETWORKS
+        for bits in (8, 16)
+    ],
+)
+def test_a_loadable_device_takes_the_network_that_it_was_made_from(name: str, bits: int) -> None:
+    """The search chose the device's formats; the next build of the network takes them."""
+    network, rng = CELL_NETWORKS[name], np.random.default_rng(1)
+    x = rng.normal(size=(12, 8, network.inputs)) * rng.uniform(0.2, 3.0)
+    settings = QuantizationSettings(weight_bits=8, data_bits=bits)
+    device = quantise(network, settings, x, hardware=TargetHardware(headroom=4))
+    found = quantise(network, settings, x, hardware=TargetHardware(headroom=4, device=device.numerics))
+    assert rms(network, found, x) <= 1.5 * rms(network, device, x)
