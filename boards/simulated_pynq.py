@@ -14,8 +14,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 from xml.etree import ElementTree
 
-from rtlstm.boards.vivado import Template
-from rtlstm.boards.zynq import ZYNQ_7000, ZYNQ_ULTRASCALE, FabricClock, Processor
+from rtlstm.boards.zynq import ZYNQ_7000, ZYNQ_ULTRASCALE, FabricClock, Processor, Template
 from rtlstm.host.mmio import RegisterFile
 from rtlstm.host.transport import Closing
 from rtlstm.spec.errors import ToolError

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.decoding import decode
-from rtlstm.host.device import Device, check_loadable, refuse_spatial
+from rtlstm.host.device import Device, Residents, check_loadable, refuse_spatial
 from rtlstm.host.embeddings import Tables, load_tables
 from rtlstm.host.raw_values import (
     CodesWarning,
@@ -24,9 +24,7 @@ from rtlstm.host.raw_values import (
     to_caller,
     warn_saturated,
 )
-from rtlstm.host.residents import Residents
-from rtlstm.host.state import LayerArrays, State, StateLayout
-from rtlstm.host.state_files import load_initial_state
+from rtlstm.host.state import LayerArrays, State, StateLayout, load_initial_state
 from rtlstm.host.steps import as_codes, check_values
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Closing, Factory, Transport, open_transport

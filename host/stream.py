@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.device import Device
-from rtlstm.host.state import State
-from rtlstm.host.state_files import load_snapshot, save_snapshot
+from rtlstm.host.state import State, load_snapshot, save_snapshot
 from rtlstm.host.transport import Closing
 from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.fixed import IntArray

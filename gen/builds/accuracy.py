@@ -19,7 +19,7 @@ from rtlstm.gen.frontends import ReadOptions, read_if_needed
 from rtlstm.gen.frontends.reading import ReadResult
 from rtlstm.gen.quantise.calibration import Calibration, repeat_state
 from rtlstm.host.embeddings import load_tables
-from rtlstm.host.state_files import read_initial_state
+from rtlstm.host.state import read_initial_state
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.files import write_file

@@ -14,8 +14,7 @@ from pydantic import BaseModel
 
 from rtlstm.boards.bitstream import Bitstream
 from rtlstm.boards.catalogue import find_any_board
-from rtlstm.boards.vivado import VivadoProject
-from rtlstm.boards.zynq import ZynqBoard
+from rtlstm.boards.zynq import VivadoProject, ZynqBoard
 from rtlstm.fpga.implementation import Implementation
 from rtlstm.fpga.request import HardwareRequest
 from rtlstm.gen.accuracy.records import ErrorReport

@@ -158,7 +158,7 @@ def former_results(folder: Path) -> tuple[FormerResult, ...]:
     """Return the results of commands after ``generate`` in a build folder; none if it is not a build."""
     # Boards bring Amaranth and reports the golden model, which whoever only looks at a folder does not need.
     from rtlstm.boards.bitstream import BITSTREAM_RECORD
-    from rtlstm.boards.vivado import RECORD as VIVADO_RECORD
+    from rtlstm.boards.zynq import RECORD as VIVADO_RECORD
     from rtlstm.gen.builds.report import BuildReport
 
     folder = Path(folder)

@@ -6,16 +6,22 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Self
 
-from rtlstm.boards.bitstream import BITSTREAM_RECORD, Bitstream, file_hash, make_bitstream
+from rtlstm.boards.bitstream import BITSTREAM_RECORD, Bitstream, expected_clock, file_hash, make_bitstream
 from rtlstm.boards.board import Board, BoardTiming, find_timing
 from rtlstm.boards.catalogue import find_any_board, find_board
-from rtlstm.boards.clock import expected_clock
 from rtlstm.boards.ethernet import Ethernet
 from rtlstm.boards.simulated_pynq import SimulatedPynq
 from rtlstm.boards.top import TOP, board_verilog
-from rtlstm.boards.vivado import RECORD as VIVADO_RECORD
-from rtlstm.boards.vivado import RESERVED, SCRIPT, VivadoProject, write_project
-from rtlstm.boards.zynq import FabricClock, ZynqBoard, find_fabric_clock
+from rtlstm.boards.zynq import RECORD as VIVADO_RECORD
+from rtlstm.boards.zynq import (
+    RESERVED,
+    SCRIPT,
+    FabricClock,
+    VivadoProject,
+    ZynqBoard,
+    find_fabric_clock,
+    write_project,
+)
 from rtlstm.fpga.estimate import check_estimate, check_inventory, estimate
 from rtlstm.fpga.families.device import megahertz
 from rtlstm.gen.builds.command_options import BoardOptions

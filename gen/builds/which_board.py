@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from rtlstm.boards.bitstream import expected_clock
 from rtlstm.boards.board import Board
 from rtlstm.boards.catalogue import find_target, price_class
-from rtlstm.boards.clock import expected_clock
 from rtlstm.boards.wire import WireTime, link_timing, predict_wire
 from rtlstm.fpga.fit import NothingFitsError
 from rtlstm.gen.builds.generate import BuildRequest, Design, choose_design

@@ -12,10 +12,9 @@ from support import implementations
 from support.quick import quick
 
 from rtlstm.boards import bitstream as bitstreams
-from rtlstm.boards.bitstream import BITSTREAM_RECORD, Bitstream
+from rtlstm.boards.bitstream import BITSTREAM_RECORD, Bitstream, at_clock, find_fastest
 from rtlstm.boards.board import BoardTiming, LogicPins, Pin, find_logic_timing, find_timing
 from rtlstm.boards.catalogue import find_board
-from rtlstm.boards.clock import at_clock, find_fastest
 from rtlstm.boards.top import PLL
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.families.device import Pll

@@ -24,8 +24,7 @@ from support.small_builds import tensors
 
 from rtlstm.cli.data import load_array, load_state
 from rtlstm.gen.frontends import limits, read_model
-from rtlstm.host.state import StateLayout
-from rtlstm.host.state_files import load_snapshot, save_snapshot
+from rtlstm.host.state import StateLayout, load_snapshot, save_snapshot
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.manifest import Manifest
 

@@ -21,8 +21,7 @@ from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.ip.files import c_header
 from rtlstm.host.accelerator import Accelerator
-from rtlstm.host.state import StateLayout
-from rtlstm.host.state_files import load_initial_state
+from rtlstm.host.state import StateLayout, load_initial_state
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import BuildError, ModelError
 from rtlstm.spec.manifest import C_HEADER, Manifest
