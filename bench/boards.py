@@ -24,7 +24,7 @@ from rtlstm.boards.board import Link
 from rtlstm.boards.catalogue import usable_boards
 from rtlstm.boards.wire import LINK_COSTS
 from rtlstm.gen.builds.generate import BuildRequest
-from rtlstm.gen.builds.which_board import BoardOffer, compare_boards, mark_cheapest
+from rtlstm.gen.builds.on_board import BoardOffer, compare_boards, mark_cheapest
 from rtlstm.host import Accelerator
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.progress import Progress, counted

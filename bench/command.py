@@ -285,8 +285,7 @@ def _estimates(console: Console, quick: bool, files: _Files) -> None:
 def _link(console: Console, quick: bool, files: _Files, path: Path, spread: "_Spread") -> None:
     """Measure the serial link and show it."""
     from rtlstm.bench.jobs import code_digest, open_journal
-    from rtlstm.bench.link import LEAST_SHARE, LEAST_USE, measure_efficiency
-    from rtlstm.bench.soak import soak, soak_pieces
+    from rtlstm.bench.soak import LEAST_SHARE, LEAST_USE, measure_efficiency, soak, soak_pieces
     from rtlstm.tools.work import open_workers
 
     found = list(measure_efficiency(quick))

@@ -1,4 +1,4 @@
-"""Makes a bitstream of a build, a board's top level, synthesised, placed, routed and packed; and loads it."""
+"""Makes a bitstream of a build and loads it, at a clock that was asked for, or the fastest that it meets."""
 
 import hashlib
 import shutil

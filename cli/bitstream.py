@@ -299,7 +299,7 @@ def board(
     with Console(as_json, debug) as console:
         from rtlstm.boards.ethernet import Ethernet
         from rtlstm.gen.builds.on_board import OnBoard
-        from rtlstm.sim.ethernet_port import EthernetPort
+        from rtlstm.sim.link_port import EthernetPort
         from rtlstm.sim.port_server import PortServer, check_free
         from rtlstm.sim.simulated_board import BoardPort
 

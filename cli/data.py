@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.spec.archives import DamagedArraysError, read_arrays
 from rtlstm.spec.errors import InputError
-from rtlstm.spec.files import check_writable, write_file
+from rtlstm.spec.files import DamagedArraysError, check_writable, read_arrays, write_file
 
 Array = NDArray[Any]
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.raw_values import as_array, is_raw
-from rtlstm.spec.archives import DamagedArraysError, read_arrays
 from rtlstm.spec.errors import BuildError, InputError
+from rtlstm.spec.files import DamagedArraysError, read_arrays
 from rtlstm.spec.fixed import Floats, where_bad
 from rtlstm.spec.layout import EmbeddingShape, OutputPart, Pad, side_by_side, valid_steps
 from rtlstm.spec.manifest import EMBEDDINGS, Manifest, read_listed

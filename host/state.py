@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.raw_values import SaturationWarning, as_numbers, is_raw, quantise, warn_saturated
-from rtlstm.spec.archives import DamagedArraysError, read_arrays
 from rtlstm.spec.errors import BuildError, InputError
-from rtlstm.spec.files import write_file
+from rtlstm.spec.files import DamagedArraysError, read_arrays, write_file
 from rtlstm.spec.fixed import Format, IntArray, saturate
 from rtlstm.spec.manifest import INITIAL_STATE, Manifest, read_listed
 from rtlstm.spec.numerics import LayerShape, Numerics

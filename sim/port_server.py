@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rtlstm.host.link.byte_ports import BytePort, PortBroken, split_datagrams
 from rtlstm.host.transport import Closing, Owner
-from rtlstm.sim.ethernet_port import EthernetPort
+from rtlstm.sim.link_port import EthernetPort
 from rtlstm.spec.errors import ConfigurationError
 
 _REST = 0.02

@@ -34,7 +34,7 @@ BUSES: Final = Registry(
     {
         NO_BUS: Bus(owners=("core",)),
         "axi": Bus(owners=("core", "bus"), packets=True, wrapper="rtlstm.hdl.buses.axi:AxiCore"),
-        "axilite": Bus(owners=_FIFOS, wrapper="rtlstm.hdl.buses.axi_lite:AxiLiteCore"),
+        "axilite": Bus(owners=_FIFOS, wrapper="rtlstm.hdl.buses.axi:AxiLiteCore"),
         "wishbone": Bus(owners=_FIFOS, wrapper="rtlstm.hdl.buses.wishbone:WishboneCore"),
     },
     kind=Bus,

@@ -23,15 +23,15 @@ from rtlstm.spec.program.passes import part_layers
 from rtlstm.train.cells import (
     FLOAT32_BITS,
     Floats,
+    FusedLayer,
     LookUp,
     StraightThrough,
     round_to,
     rounded,
+    run_fused,
     straight_through,
 )
-from rtlstm.train.lstm import FusedLayer, run_fused
-from rtlstm.train.parameters import LayerArrays
-from rtlstm.train.ranges import RangeTensors, cell_name, exponent
+from rtlstm.train.parameters import LayerArrays, RangeTensors, cell_name, exponent
 
 _FLOAT32_EXACT = 1 << 24
 

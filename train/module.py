@@ -33,7 +33,7 @@ from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import map_words
 from rtlstm.train.layers import LayerStates, Squares, States, TorchLayers
-from rtlstm.train.parameters import LayerArrays, NetworkParameters
+from rtlstm.train.parameters import LayerArrays, NetworkParameters, TrainedRanges
 from rtlstm.train.pruning import (
     Among,
     Masks,
@@ -44,7 +44,6 @@ from rtlstm.train.pruning import (
     manifest_of,
     pruned_report,
 )
-from rtlstm.train.ranges import TrainedRanges
 from rtlstm.train.rows import LayerRows
 
 Steps = Literal["all", "first", "last"]

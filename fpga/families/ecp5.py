@@ -536,15 +536,13 @@ class Ecp5(FpgaFamily):
 
     def netlist_rules(self, device: FpgaDevice) -> str:
         """Say what :meth:`finish_netlist` does."""
-        from rtlstm.fpga.netlist.ecp5 import CUT, REPLICATED
-        from rtlstm.fpga.netlist.floorplan import PLAN
+        from rtlstm.fpga.netlist.ecp5 import CUT, PLAN, REPLICATED
 
         return f"{CUT}; {REPLICATED}; {device.name}: {PLAN}"
 
     def finish_netlist(self, netlist: dict[str, Any], device: FpgaDevice) -> None:
         """Disconnect unused carries, copy registers for the lanes, and place the hard blocks."""
-        from rtlstm.fpga.netlist.ecp5 import cut_carries, replicate
-        from rtlstm.fpga.netlist.floorplan import floorplan
+        from rtlstm.fpga.netlist.ecp5 import cut_carries, floorplan, replicate
 
         cut_carries(netlist)
         replicate(netlist)

@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.gen.accuracy.float_layers import float_layers, layers_of_build
-from rtlstm.gen.accuracy.mixed import MixedRun, reads_table, run_mixed
+from rtlstm.gen.accuracy.mixed import MixedRun, float_layers, layers_of_build, reads_table, run_mixed
 from rtlstm.gen.accuracy.records import (
     PARTS,
     ErrorReport,

@@ -12,9 +12,8 @@ from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state
 from rtlstm.gen.quantise.ranges import states_leave
 from rtlstm.host.state import State, StateFormats
 from rtlstm.sim.golden import Golden
-from rtlstm.spec.archives import DamagedArraysError, read_arrays
 from rtlstm.spec.errors import BuildError, ConfigurationError, InputError
-from rtlstm.spec.files import read_file
+from rtlstm.spec.files import DamagedArraysError, read_arrays, read_file
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
 

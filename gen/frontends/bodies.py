@@ -20,9 +20,9 @@ from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
 from rtlstm.gen.frontends.layers import DENSE, outputs_first
 from rtlstm.gen.frontends.step import KnownSizes
 from rtlstm.spec.activations.functions import RELU, SIGMOID, ActivationFunction
-from rtlstm.spec.archives import Budget
 from rtlstm.spec.cells.description import MAX_GATES, CellBuilder, Term
 from rtlstm.spec.errors import ConfigurationError, ModelError
+from rtlstm.spec.files import Budget
 from rtlstm.spec.network import Custom
 
 _SAME: Final = ("cast", "identity", "squeeze", "unsqueeze")

@@ -11,8 +11,8 @@ from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
 from rtlstm.gen.frontends.layers import DENSE, outputs_first
 from rtlstm.gen.frontends.recurrent import trace_state
 from rtlstm.spec.activations.functions import RELU, TANH, ActivationFunction
-from rtlstm.spec.archives import Budget
 from rtlstm.spec.errors import ModelError
+from rtlstm.spec.files import Budget
 from rtlstm.spec.network import Gru, Lstm, Rnn
 
 

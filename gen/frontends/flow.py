@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from rtlstm.gen.frontends.arrays import Floats, fresh
 from rtlstm.gen.frontends.reading import InitialState
 from rtlstm.spec.activations.functions import IDENTITY, RELU, ActivationFunction
-from rtlstm.spec.archives import check_size
 from rtlstm.spec.errors import ModelError
+from rtlstm.spec.files import check_size
 from rtlstm.spec.layout import OutputPart, Window
 from rtlstm.spec.network import (
     Bidirectional,

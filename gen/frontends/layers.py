@@ -14,8 +14,8 @@ from rtlstm.gen.frontends.flow import CausalTaps, Flow
 from rtlstm.gen.frontends.graph import Node
 from rtlstm.gen.frontends.step import Step, Value
 from rtlstm.spec.activations.functions import RELU, ActivationFunction
-from rtlstm.spec.archives import check_size
 from rtlstm.spec.errors import ModelError
+from rtlstm.spec.files import check_size
 from rtlstm.spec.network import Activation, Dense, Norm
 
 _READERS = (

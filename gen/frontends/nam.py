@@ -13,9 +13,8 @@ import numpy as np
 
 from rtlstm.gen.frontends.arrays import Floats, to_float64
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
-from rtlstm.spec.archives import MAX_TEXT, check_size
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.files import read_file
+from rtlstm.spec.files import MAX_TEXT, check_size, read_file
 from rtlstm.spec.network import Dense, Lstm, Network
 
 _SIZES = ("input_size", "hidden_size", "num_layers")

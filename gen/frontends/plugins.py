@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
-from rtlstm.spec.archives import DAMAGE, open_archive
 from rtlstm.spec.errors import ConfigurationError, ModelError, RtlstmError
-from rtlstm.spec.files import open_file
+from rtlstm.spec.files import DAMAGE, open_archive, open_file
 from rtlstm.spec.network import Network
 from rtlstm.spec.plugins import Registry
 

@@ -25,7 +25,7 @@ from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.bodies import join_steps
 from rtlstm.gen.frontends.cells import join_cells
 from rtlstm.gen.frontends.flow import Flow, Source, WidthError
-from rtlstm.gen.frontends.formulas import join_functions
+from rtlstm.gen.frontends.formulas import join_functions, join_norms
 from rtlstm.gen.frontends.graph import Graph, Node, WeightsError
 from rtlstm.gen.frontends.layers import (
     LAYERS,
@@ -37,7 +37,6 @@ from rtlstm.gen.frontends.layers import (
     take_states,
 )
 from rtlstm.gen.frontends.loops import join_loops
-from rtlstm.gen.frontends.norms import join_norms
 from rtlstm.gen.frontends.plugins import offered
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder, host_classes, host_note
 from rtlstm.gen.frontends.recurrent import Applied, apply_recurrent, encoder_of

@@ -15,9 +15,8 @@ from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch.cells import bidirectional_layer, parts_refusal, recurrent_layer, with_pruned
 from rtlstm.host.embeddings import Embedding
 from rtlstm.spec.activations.functions import ACTIVATIONS, RELU, ActivationFunction
-from rtlstm.spec.archives import Budget, open_archive
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.files import read_file
+from rtlstm.spec.files import Budget, open_archive, read_file
 from rtlstm.spec.network import Activation, Bidirectional, Gru, Lstm, Network, Rnn
 
 Tensors = dict[str, Any]

@@ -11,8 +11,8 @@ from rtlstm.hdl.core.program_store import StepPart, program_store
 from rtlstm.hdl.link.executor import Executor, low
 from rtlstm.hdl.link.framing import FRAMED
 from rtlstm.hdl.link.memories import REQUEST, RequestMemory, ResponseMemory, read_bytes
+from rtlstm.hdl.link.responder import LinkSession
 from rtlstm.hdl.link.serial_link import LinkDevice
-from rtlstm.hdl.link.session import LinkSession
 from rtlstm.hdl.primitives.pipeline import storage
 from rtlstm.spec.inventory import raw_memory
 from rtlstm.spec.link import (

@@ -11,8 +11,7 @@ from rtlstm.hdl.core.ends import StepEnds
 from rtlstm.hdl.link.executor import Executor
 from rtlstm.hdl.link.framing import FrameReceiver, FrameSender
 from rtlstm.hdl.link.memories import RequestMemory, ResponseMemory
-from rtlstm.hdl.link.responder import Responder
-from rtlstm.hdl.link.session import LinkSession
+from rtlstm.hdl.link.responder import LinkSession, Responder
 from rtlstm.hdl.link.uart import Uart, check_divisor
 from rtlstm.spec.inventory import link_limits
 from rtlstm.spec.link import LINK_VERSION, Limits

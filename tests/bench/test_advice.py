@@ -5,7 +5,7 @@ import pytest
 from support.cell_networks import CELL_NETWORKS
 from support.small_builds import network as small_network
 
-from rtlstm.bench.advice import halves, main, measure_advice
+from rtlstm.bench.accuracy import halves, main, measure_advice
 from rtlstm.bench.cases import CASES, Case
 from rtlstm.gen.frontends.reading import ModelReport, ReadResult
 from rtlstm.spec.network import Network

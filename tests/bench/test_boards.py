@@ -10,7 +10,7 @@ from rtlstm.bench.boards import NetworkBoards, Software, _alike_at_tcp, _with_so
 from rtlstm.bench.records import CpuTime
 from rtlstm.boards.catalogue import find_board
 from rtlstm.boards.wire import LINK_COSTS, link_timing, predict_wire
-from rtlstm.gen.builds.which_board import BoardBuild, BoardOffer, mark_cheapest
+from rtlstm.gen.builds.on_board import BoardBuild, BoardOffer, mark_cheapest
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 

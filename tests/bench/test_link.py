@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from support.paths import DOCS
 
-import rtlstm.bench.link as module
+import rtlstm.bench.soak as module
 import rtlstm.bench.soak as soaks
 from rtlstm.bench.hardware import predict_cycles
 from rtlstm.bench.jobs import open_journal
-from rtlstm.bench.link import BAUD, measure_efficiency
 from rtlstm.bench.shapes import SHAPES
-from rtlstm.bench.soak import soak, soak_pieces
+from rtlstm.bench.soak import BAUD, measure_efficiency, soak, soak_pieces
 from rtlstm.cli.main import main
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.host import Accelerator

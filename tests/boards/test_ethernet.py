@@ -24,8 +24,8 @@ from rtlstm.host.link.link_transport import LinkTransport
 from rtlstm.host.link.raw import RawLink, UdpExchange
 from rtlstm.host.transport import open_transport
 from rtlstm.sim.cocotb_run import Design, run_tests
-from rtlstm.sim.ethernet_port import BROADCAST, EthernetPort, ethernet_frame, ip_packet
 from rtlstm.sim.faults import Fault, FaultyPort
+from rtlstm.sim.link_port import BROADCAST, EthernetPort, ethernet_frame, ip_packet
 from rtlstm.sim.simulated_board import NativeBoard
 from rtlstm.sim.sources import SIMULATION, board_models, simulation_sources
 from rtlstm.spec.errors import ConfigurationError

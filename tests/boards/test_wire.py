@@ -15,7 +15,7 @@ from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.framing import Frame
-from rtlstm.sim.ethernet_port import EthernetPort
+from rtlstm.sim.link_port import EthernetPort
 from rtlstm.sim.simulated_board import BoardPort
 from rtlstm.spec.link import PAYLOAD_LIMIT, FrameType
 from rtlstm.spec.manifest import Manifest

@@ -9,7 +9,7 @@ from support.small_builds import INPUTS
 
 from rtlstm.cli.commands import next_command
 from rtlstm.cli.implement import _board
-from rtlstm.cli.simulate import _following
+from rtlstm.cli.run import _following
 
 
 @pytest.mark.usefixtures("without_verilog")

@@ -17,7 +17,7 @@ from support.small_builds import INPUTS, NARROW, OUTPUTS, TINY, network
 import rtlstm.bench.benchmark as benchmark
 import rtlstm.bench.estimates as estimates
 import rtlstm.bench.hardware as stac
-import rtlstm.bench.link as link
+import rtlstm.bench.soak as link
 import rtlstm.bench.soak as soaks
 import rtlstm.boards.bitstream as loader
 import rtlstm.gen.builds.compare as compare
@@ -34,7 +34,7 @@ from rtlstm.cli.console import Console
 from rtlstm.cli.results import Field, Result, Table, Text, Values, View, write_value
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.report import BuildReport
-from rtlstm.sim.ethernet_port import EthernetPort
+from rtlstm.sim.link_port import EthernetPort
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
 

@@ -6,7 +6,7 @@ import pytest
 from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Module, Mux, ResetSignal, Signal, Value
 from support.formal import Inside, before, cases, covered, found, free_inputs, holds, implies, proven
 
-from rtlstm.hdl.buses.axi_lite import AxiLite
+from rtlstm.hdl.buses.axi import AxiLite
 
 pytestmark = pytest.mark.tools
 

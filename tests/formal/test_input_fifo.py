@@ -33,7 +33,7 @@ from support.formal import (
 )
 from support.formal_shapes import fixed_manifest, loadable_manifest
 
-from rtlstm.hdl.buses.fifos import InputFifo
+from rtlstm.hdl.buses.wrappers import InputFifo
 from rtlstm.spec.inventory import WAITING_STEPS
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register

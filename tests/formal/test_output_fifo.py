@@ -19,7 +19,7 @@ from support.formal import (
 )
 from support.formal_shapes import fixed_manifest, loadable_manifest
 
-from rtlstm.hdl.buses.fifos import OutputFifo
+from rtlstm.hdl.buses.wrappers import OutputFifo
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register
 

@@ -19,7 +19,7 @@ from support.formal import (
     with_bug,
 )
 
-from rtlstm.hdl.link.session import LinkSession
+from rtlstm.hdl.link.responder import LinkSession
 from rtlstm.spec.link import CRC_BYTES, HEADER, NUMBERED, FrameType
 
 pytestmark = pytest.mark.tools

@@ -28,7 +28,7 @@ from rtlstm.fpga.resources import count_cells
 from rtlstm.fpga.synthesis import NETLIST
 from rtlstm.fpga.tools import find_yosys, run_logged
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.hdl.buses.fifos import InputFifo, OutputFifo
+from rtlstm.hdl.buses.wrappers import InputFifo, OutputFifo
 from rtlstm.hdl.emit.verilog import primitives
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.inventory import MemorySpec, memories

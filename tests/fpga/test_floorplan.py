@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rtlstm.fpga.netlist.floorplan import DIES, floorplan, plan
+from rtlstm.fpga.netlist.ecp5 import DIES, floorplan, plan
 
 
 def blocks(lanes: int, macs: int, rams: int, others: int = 8) -> dict[str, str]:

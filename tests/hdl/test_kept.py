@@ -8,7 +8,7 @@ import pytest
 from support.small_builds import NARROW, TINY, network
 
 from rtlstm.gen.quantise.quantiser import quantise
-from rtlstm.hdl.emit import kept
+from rtlstm.hdl.emit import verilog as kept
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.spec.activations.functions import ACTIVATIONS
 from rtlstm.spec.manifest import Manifest

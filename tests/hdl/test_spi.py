@@ -6,7 +6,7 @@ from amaranth.hdl import Module
 from amaranth.sim import Simulator
 from support.quick import quick
 
-from rtlstm.hdl.link.spi import SpiBytes
+from rtlstm.hdl.link.crossing import SpiBytes
 
 CYCLE = 1e-6
 

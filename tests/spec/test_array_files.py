@@ -7,8 +7,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from rtlstm.spec.archives import MAX_ELEMENTS, DamagedArraysError, read_arrays
 from rtlstm.spec.errors import InputError
+from rtlstm.spec.files import MAX_ELEMENTS, DamagedArraysError, read_arrays
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from rtlstm.host import Accelerator
 from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.framing import Frame
 from rtlstm.host.link.link_transport import LinkTransport
-from rtlstm.sim.ethernet_port import BROADCAST, PREAMBLE, EthernetPort, ethernet_frame, ip_packet
+from rtlstm.sim.link_port import BROADCAST, PREAMBLE, EthernetPort, ethernet_frame, ip_packet
 from rtlstm.sim.simulated_board import NativeBoard
 from rtlstm.spec.link import UDP_PORT, FrameType
 from rtlstm.spec.registers import IDENTITY, Register

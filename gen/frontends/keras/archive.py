@@ -13,8 +13,8 @@ import numpy as np
 
 from rtlstm.gen.frontends.arrays import Floats, import_extra, listed
 from rtlstm.gen.frontends.limits import no_files
-from rtlstm.spec.archives import MAX_ELEMENTS, MAX_TEXT, Budget, open_archive, read_member
 from rtlstm.spec.errors import ModelError
+from rtlstm.spec.files import MAX_ELEMENTS, MAX_TEXT, Budget, open_archive, read_member
 
 _MAX_OBJECTS = 100_000
 

@@ -12,8 +12,8 @@ import numpy as np
 from rtlstm.gen.frontends.arrays import import_extra, listed, one_error
 from rtlstm.gen.frontends.graph import Wiring
 from rtlstm.gen.frontends.reading import IntegerRows
-from rtlstm.spec.archives import MAX_COMPUTED, Budget
 from rtlstm.spec.errors import ModelError
+from rtlstm.spec.files import MAX_COMPUTED, Budget
 
 _MAX_NODES = 50_000
 """Most nodes of a graph with its functions inlined: n functions that each call the next twice make 2^n."""

@@ -18,6 +18,7 @@ from rtlstm.gen.frontends.onnx.quantised import (
     replace_quantisers,
 )
 from rtlstm.gen.frontends.onnx.recurrent import (
+    MAX_SCANS,
     RECURRENT,
     find_undefined,
     functions_of,
@@ -25,8 +26,8 @@ from rtlstm.gen.frontends.onnx.recurrent import (
     is_recurrent,
     operator_functions,
     read_recurrent_node,
+    read_scan,
 )
-from rtlstm.gen.frontends.onnx.scans import MAX_SCANS, read_scan
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.step import Step, Value

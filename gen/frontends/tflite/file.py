@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.arrays import Floats, along_axis, half_bytes, import_extra, one_error
-from rtlstm.spec.archives import Budget
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.files import read_file
+from rtlstm.spec.files import Budget, read_file
 
 _TYPES: Final = {
     "FLOAT16": "<f2", "FLOAT32": "<f4", "FLOAT64": "<f8", "INT4": "u1", "INT8": "i1", "UINT8": "u1",

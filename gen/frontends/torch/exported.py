@@ -21,9 +21,8 @@ from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch.operators import SEQUENCES, find, words
 from rtlstm.gen.frontends.torch.translate import Constant, Tensor, Translator, owner
-from rtlstm.spec.archives import Budget
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.files import open_file
+from rtlstm.spec.files import Budget, open_file
 from rtlstm.spec.network import Network
 
 _TYPES = {1: "u1", 2: "i1", 3: "i2", 4: "i4", 5: "i8", 6: "f2", 7: "f4", 8: "f8", 12: "?", 13: "u2"}

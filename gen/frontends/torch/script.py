@@ -25,8 +25,8 @@ from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch.cells import parts_refusal, with_pruned
 from rtlstm.gen.frontends.torch.operators import SEQUENCES, find, words
 from rtlstm.gen.frontends.torch.translate import Constant, Tensor, Translator, flat, loop_refusal, owner
-from rtlstm.spec.archives import MAX_ELEMENTS, open_archive, read_member
 from rtlstm.spec.errors import ModelError
+from rtlstm.spec.files import MAX_ELEMENTS, open_archive, read_member
 from rtlstm.spec.network import Network
 
 _PASS = ("prim::unchecked_cast", "prim::data", "prim::NumToTensor", "aten::Int", "aten::IntImplicit")

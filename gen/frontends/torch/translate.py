@@ -16,8 +16,8 @@ from rtlstm.gen.frontends.formulas import ELEMENTWISE
 from rtlstm.gen.frontends.graph import Graph, Node, Stored, WeightsError, Words, input_rank
 from rtlstm.gen.frontends.layers import WEIGHTED
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
-from rtlstm.spec.archives import Budget
 from rtlstm.spec.errors import ModelError
+from rtlstm.spec.files import Budget
 
 
 class Tensor(str):

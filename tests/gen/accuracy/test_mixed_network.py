@@ -6,9 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from support.cell_networks import CELL_NETWORKS
 from support.drawn_networks import DrawnBuild, drawn_builds
 
-from rtlstm.gen.accuracy.float_layers import float_layers, layers_of_build
-from rtlstm.gen.accuracy.mixed import run_mixed
-from rtlstm.gen.accuracy.records import PARTS
+from rtlstm.gen.accuracy.measure import PARTS
+from rtlstm.gen.accuracy.mixed import float_layers, layers_of_build, run_mixed
 from rtlstm.gen.accuracy.samples import Samples
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host.state import StateFormats

@@ -10,8 +10,8 @@ import pytest
 from support.keras_files import CELL, CONFIG, SHAPES, H, save
 
 from rtlstm.gen.frontends import read_model
-from rtlstm.spec.archives import MAX_ELEMENTS
 from rtlstm.spec.errors import ModelError
+from rtlstm.spec.files import MAX_ELEMENTS
 
 pytestmark = pytest.mark.usefixtures("read_here")
 

@@ -11,8 +11,8 @@ from onnx import helper
 from support.onnx_files import OPSETS, H, call, const, ints, lstm, node, rand, save, save_with, squeezed
 
 from rtlstm.gen.frontends import inspect_model, read_model
-from rtlstm.spec.archives import MAX_COMPUTED, MAX_ELEMENTS
 from rtlstm.spec.errors import ModelError
+from rtlstm.spec.files import MAX_COMPUTED, MAX_ELEMENTS
 
 HUGE = 10**10
 

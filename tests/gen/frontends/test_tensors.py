@@ -10,8 +10,8 @@ from support.refusals import refused
 
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.archives import MAX_ELEMENTS
 from rtlstm.spec.errors import ModelError
+from rtlstm.spec.files import MAX_ELEMENTS
 from rtlstm.spec.network import Dense, Lstm, Network
 
 I, H, O = 5, 6, 3  # noqa: E741

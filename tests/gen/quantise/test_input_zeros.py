@@ -10,8 +10,7 @@ import pytest
 from support.cell_networks import CELL_NETWORKS
 from support.small_builds import TINY, network
 
-from rtlstm.gen.accuracy.float_layers import float_layers
-from rtlstm.gen.accuracy.mixed import run_mixed
+from rtlstm.gen.accuracy.mixed import float_layers, run_mixed
 from rtlstm.gen.accuracy.records import PARTS
 from rtlstm.gen.accuracy.samples import Samples
 from rtlstm.gen.builds.compare import compare

@@ -9,7 +9,7 @@ from cocotb.triggers import Timer, with_timeout
 from cocotbext.eth import GmiiFrame, RgmiiPhy
 
 from rtlstm.host.link.framing import Deframer, Frame
-from rtlstm.sim.ethernet_port import BROADCAST, PREAMBLE, ethernet_frame, ip_packet
+from rtlstm.sim.link_port import BROADCAST, PREAMBLE, ethernet_frame, ip_packet
 from rtlstm.spec.link import UDP_PORT, FrameType, LinkReport
 
 BOARD, HOST, OTHER = 0xC0A80132, 0xC0A80101, 0xC0A80107
