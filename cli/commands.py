@@ -69,7 +69,7 @@ COMMANDS = {
         "Show a model's layers and what is supported, or a build's formats, program and cycles.",
     ),
     "simulate": _Entry(
-        "cli.simulate",
+        "cli.run",
         "Simulate a build's Verilog and compare every word and cycle with the golden model and the schedule.",
     ),
     "implement": _Entry(
@@ -94,7 +94,7 @@ COMMANDS = {
         "Search bits, devices and arrays for the best builds of a model: a Pareto front, and a command for "
         "each.",
     ),
-    "devices": _Entry("cli.targets", "List the FPGAs that --fit and --device take by name."),
+    "devices": _Entry("cli.boards", "List the FPGAs that --fit and --device take by name."),
     "boards": _Entry(
         "cli.boards",
         "List the boards that --fit and --board take by name; with a model, say which one to buy for it.",
