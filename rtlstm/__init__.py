@@ -25,7 +25,7 @@ if (_CHECKOUT / "pyproject.toml").is_file() and (_CHECKOUT / "spec").is_dir():
 if TYPE_CHECKING:
     from rtlstm.boards.bitstream import Bitstream
     from rtlstm.fpga.implementation import Implementation
-    from rtlstm.gen.accuracy.measure import ErrorReport
+    from rtlstm.gen.accuracy.records import ErrorReport
     from rtlstm.gen.builds.compare import Comparison
     from rtlstm.gen.builds.compiled import Build, compile
     from rtlstm.gen.builds.report import BuildReport
@@ -123,7 +123,7 @@ _ERRORS = (
 _HOMES = {
     "rtlstm.boards.bitstream": ("Bitstream",),
     "rtlstm.fpga.implementation": ("Implementation",),
-    "rtlstm.gen.accuracy.measure": ("ErrorReport",),
+    "rtlstm.gen.accuracy.records": ("ErrorReport",),
     "rtlstm.gen.builds.compare": ("Comparison",),
     "rtlstm.gen.builds.compiled": ("Build", "compile"),
     "rtlstm.gen.builds.report": ("BuildReport",),
