@@ -350,7 +350,7 @@ def _profile(
 
 def _boards(console: Console, names: list[str] | None, folder: Path, quick: bool, files: _Files) -> None:
     """Compare boards with this processor, and show it."""
-    from rtlstm.bench.boards import run_boards
+    from rtlstm.bench.soak import run_boards
 
     with console.progress() as progress:
         result = run_boards(names, folder, quick, progress)

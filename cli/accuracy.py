@@ -24,7 +24,7 @@ from rtlstm.gen.frontends.reading import ReadOptions
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.files import check_writable
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.options import option_text
+from rtlstm.spec.record import option_text
 
 
 @takes_options(ReadOptions)

@@ -23,7 +23,7 @@ from rtlstm.cli.results import Field, Found, Table, Text
 from rtlstm.gen.frontends.reading import ReadOptions
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.options import option_values
+from rtlstm.spec.record import option_values
 
 
 @takes_options(QuantizationSettings, ReadOptions)

@@ -32,7 +32,7 @@ from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.files import write_file
 from rtlstm.spec.layout import Pad, is_front, sequences_first
-from rtlstm.spec.options import option_values
+from rtlstm.spec.record import option_values
 from rtlstm.tools.work import open_workers
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import typer
 from pydantic import BaseModel
 
 from rtlstm.spec.layout import Pad
-from rtlstm.spec.options import DeclaredOption, declared_options
+from rtlstm.spec.record import DeclaredOption, declared_options
 
 _NUMBERS, _WORK = "Numbers", "How it is worked out"
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from rtlstm.cli.commands import COMMANDS, command_function, find_command
 from rtlstm.gen.builds.compiled import Build, compile
-from rtlstm.spec.options import plain_type
+from rtlstm.spec.record import plain_type
 
 _HEAD = """\
 # Commands and options

@@ -24,7 +24,7 @@ from rtlstm.gen.frontends.reading import InitialState
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import choose_formats, quantise_with
 from rtlstm.sim.golden import Golden
-from rtlstm.sim.sources import Simulator
+from rtlstm.sim.simulated_ports import Simulator
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network

@@ -5,10 +5,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rtlstm.fpga.request import ClockMhz
-from rtlstm.sim.sources import Simulator
+from rtlstm.sim.simulated_ports import Simulator
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.options import Option
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import Option, Record
 
 _SPACE, _RESULT, _WORK = "What is searched", "What is wanted", "How it is worked out"
 

@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from rtlstm.spec.family import FamilyName
-from rtlstm.spec.options import Option
 from rtlstm.spec.parameters import HARDWARE, CoreOptions, Parameters, Size, TableMemory, WeightMemory
 from rtlstm.spec.program.spatial import LoopRegisters
+from rtlstm.spec.record import Option
 
 ClockMhz = Annotated[float, Field(ge=1, le=1000)]
 Router = Literal["router1", "router2"]

@@ -11,8 +11,11 @@
 
 A shape may be a function of what the component gives to its base class. In Amaranth's annotations, such as
 ``enable: In(1)``, it cannot, and to a type checker a call is no type.
+
+Shared components are Verilog modules: those that are equal share one, and are converted once.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -20,8 +23,21 @@ from inspect import isfunction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from amaranth.hdl import ClockDomain, ClockSignal, Instance, Module, Signal, Value
+from amaranth.hdl import (
+    ClockDomain,
+    ClockSignal,
+    Elaboratable,
+    Fragment,
+    Instance,
+    Module,
+    ResetSignal,
+    Signal,
+    Value,
+)
 from amaranth.lib import data, wiring
+
+from rtlstm.hdl.primitives.pipeline import Platform
+from rtlstm.spec.manifest import Manifest
 
 if TYPE_CHECKING:
     _Component: TypeAlias = wiring.Component[wiring.Signature]
@@ -208,3 +224,48 @@ def instance_of(
         for port in flat_ports(ports)
     }
     return Instance(module, i_clk=ClockSignal(), i_rst=reset, **wires)
+
+
+class SharedModule(Component):
+    """A component that is an instance of a Verilog module, with its ports as wires.
+
+    Parameters
+    ----------
+    manifest
+        The build, which ports are functions of.
+    name
+        Name of the module behind the build's.
+
+    Platform overrides
+    ------------------
+    On a :class:`~rtlstm.hdl.primitives.pipeline.Platform` it is what the module is made of.
+    """
+
+    def __init__(self, manifest: Manifest, name: str) -> None:
+        self._manifest = manifest
+        self.module = f"{manifest.name}_{name}"
+        self._defined = False
+        self._given: dict[str, Value] = {}
+        super().__init__(manifest)
+
+    @abstractmethod
+    def inside(self) -> Module:
+        """Make what the module consists of."""
+
+    def elaborate(self, platform: object) -> Elaboratable | Fragment:
+        if not self._defined and not isinstance(platform, Platform):
+            return instance_of(self.module, self, ResetSignal(), self._given)
+        m = self.inside()
+        m.d.comb += [getattr(self, name).eq(value) for name, value in self._given.items()]
+        return m
+
+    def connect(self, values: Mapping[str, Value]) -> None:
+        """Connect inputs with values of their widths, without wires between: conversion would take longer."""
+        for name, value in values.items():
+            assert len(value) == len(getattr(self, name)), f"{name} of {self.module} is as wide as its value"
+            self._given[name] = value
+
+    def definition(self) -> "SharedModule":
+        """Return the component as what its module is converted from."""
+        self._defined = True
+        return self

@@ -12,20 +12,20 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rtlstm.host.decoding import decode
 from rtlstm.host.device import Device, Residents, check_loadable, refuse_spatial
-from rtlstm.host.embeddings import Tables, load_tables
+from rtlstm.host.embeddings import Tables, decode, load_tables
 from rtlstm.host.raw_values import (
     CodesWarning,
     SaturationWarning,
     as_array,
+    as_codes,
     as_numbers,
+    check_values,
     is_raw,
     to_caller,
     warn_saturated,
 )
 from rtlstm.host.state import LayerArrays, State, StateLayout, load_initial_state
-from rtlstm.host.steps import as_codes, check_values
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Closing, Factory, Transport, open_transport
 from rtlstm.spec.activations.functions import ActivationFunction
@@ -44,9 +44,9 @@ from rtlstm.spec.layout import (
     valid_steps,
 )
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.options import as_flag
 from rtlstm.spec.packing import check_image
 from rtlstm.spec.progress import Progress, shown, tell
+from rtlstm.spec.record import as_flag
 from rtlstm.spec.registers import Register
 
 Outputs = Literal["all", "last", "none"]

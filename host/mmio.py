@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.host.steps import Steps
+from rtlstm.host.raw_values import Steps
 from rtlstm.host.transport import Transport, register_words
 from rtlstm.spec.buses import registers_of
 from rtlstm.spec.errors import ConfigurationError, DeviceError

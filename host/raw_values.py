@@ -1,14 +1,19 @@
-"""Checks a caller's values and quantises them to integers, converts results back, and finds their classes."""
+"""Checks callers' values and time steps and quantises them to integers, and converts results back."""
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.spec.errors import InputError
-from rtlstm.spec.fixed import Floats, Format, IntArray, where_bad
+from rtlstm.spec.fixed import Floats, Format, IntArray, check_range, where_bad
+from rtlstm.spec.layout import join_frames
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import NUMBER_BITS
+from rtlstm.spec.residents import split_numbers
 
 _FLOAT32_BITS = 25
 """Width in bits, with the sign, of the widest codes that float32 holds exactly."""
@@ -169,3 +174,157 @@ def _scores(y: ArrayLike) -> NDArray[np.generic]:
             f"scores must have their classes in the last axis, (..., O), not shape {scores.shape}"
         )
     return scores
+
+
+def check_values(
+    x: ArrayLike, leading: tuple[int | str, ...], manifest: Manifest, advice: str = ""
+) -> NDArray[np.generic]:
+    """Return ``x`` as an array of real numbers, ``(*leading, inputs)``.
+
+    Of a build whose steps have several frames, steps may be given as frames: each on an axis more, or where
+    ``leading`` has a T, one after the other on that axis.
+
+    Raises InputError if it holds no real numbers or has another shape.
+
+    Parameters
+    ----------
+    x
+        Floats, or codes of the input format.
+    leading
+        Sizes of the axes before the inputs; a letter stands for any size.
+    manifest
+        The build that runs the steps.
+    advice
+        Text at the end of the message about a wrong shape.
+    """
+    array, inputs = _whole_steps(as_numbers("x", x), leading, manifest), manifest.program.inputs
+    wanted = (*leading, inputs)
+    if array.ndim != len(wanted) or any(
+        isinstance(size, int) and size != found for size, found in zip(wanted, array.shape, strict=True)
+    ):
+        shape = f"({', '.join(map(str, wanted))}{',' * (len(wanted) == 1)})"
+        apart = f", which are {manifest.frames} frames of {manifest.step_width}" * (manifest.frames > 1)
+        if any(manifest.window):
+            before, after = manifest.window
+            apart = (
+                f", which are a step of {manifest.step_width} with {before} before it and {after} after it, "
+                "the oldest first: run makes them of whole sequences, and a stream takes them when the last "
+                f"is there, {after} steps late"
+            )
+        raise InputError(
+            f"x must be {shape}, not {array.shape}; this build reads {inputs} values per time step"
+            f"{apart}{advice}"
+        )
+    return array
+
+
+def _whole_steps(
+    array: NDArray[np.generic], leading: tuple[int | str, ...], manifest: Manifest
+) -> NDArray[np.generic]:
+    """Return frames as steps; other arrays as they are."""
+    frames, rank = manifest.frames, len(leading)
+    beside = frames * (sum(manifest.window) + 1)
+    if beside == 1 or array.shape[-1:] != (manifest.step_width,):
+        return array
+    if any(manifest.window) and array.shape[rank:-1] == (beside,):
+        return array.reshape(*array.shape[:rank], -1)
+    if any(manifest.window):
+        return array
+    if array.ndim == rank + 2:
+        return join_frames("x", array, rank, frames).reshape(*array.shape[:rank], -1)
+    axis = leading.index("T") if "T" in leading else rank
+    return join_frames("x", array, axis, frames) if array.ndim > axis + 1 else array
+
+
+def as_codes(array: NDArray[np.generic], manifest: Manifest) -> tuple[IntArray, int]:
+    """Return the codes of checked values, and how many floats were saturated.
+
+    Floats are rounded half up; integers are codes already.
+
+    Raises InputError if a float is not finite, or an integer outside the input format.
+    """
+    numerics = manifest.numerics
+    return quantise("x", array, numerics.input, numerics.input.lowest, numerics.scale_input)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """``K`` time steps in the order in which they are computed, made and checked by :meth:`checked`."""
+
+    streams: IntArray
+    """Stream of each step, ``(K,)``."""
+    x: IntArray
+    """Codes of the input format, ``(K, inputs)``."""
+    suppress: NDArray[np.bool_]
+    """Which steps' outputs are suppressed, ``(K,)``: they are not computed, and 0 in the result."""
+    ends: NDArray[np.bool_]
+    """Which steps are the last of a sequence, ``(K,)``, for a build that takes whole sequences; the steps
+    of a sequence are consecutive, on one stream. For other builds none are."""
+
+    def __len__(self) -> int:
+        return len(self.streams)
+
+    @classmethod
+    def checked(
+        cls,
+        manifest: Manifest,
+        streams: ArrayLike,
+        x: ArrayLike,
+        suppress: ArrayLike | None = None,
+        ends: ArrayLike | None = None,
+    ) -> Self:
+        """Check a build's steps. No output is suppressed if ``suppress`` is None.
+
+        Raises InputError if an array has another type or shape, a stream or code is out of range, or a build
+        of whole sequences gets part of one.
+        """
+        numbers = as_array("streams", streams)
+        if numbers.ndim != 1 or (numbers.size and not is_raw(numbers)):
+            raise InputError(
+                f"streams must be (steps,) integers, not {numbers.shape} of type {numbers.dtype}"
+            )
+        check_numbers(numbers, manifest)
+        count = len(numbers)
+        values = check_values(x, (count,), manifest)
+        if values.size and not is_raw(values):
+            raise InputError(
+                f"x must hold codes, integers of the input format, not {values.dtype}: Accelerator and its "
+                "streams quantise floats"
+            )
+        codes, _ = as_codes(values.astype(np.int64) if not values.size else values, manifest)
+        suppressed, last = _marks("suppress", suppress, count), _marks("ends", ends, count)
+        if (ends is None) != (manifest.sequence is None):
+            kind = "time steps one by one" if ends is not None else "whole sequences"
+            raise InputError(
+                f"build {manifest.name!r} takes {kind}: ends must be given for whole sequences, and only for "
+                "them"
+            )
+        if ends is not None and count and not last[-1]:
+            raise InputError("sequences must be whole, but the last time step is not the end of one")
+        return cls(numbers.astype(np.int64), codes, suppressed, last)
+
+
+def check_numbers(numbers: NDArray[np.generic], manifest: Manifest) -> None:
+    """Check the numbers of streams; where a device holds several networks, they name these, too.
+
+    Raises InputError if there is no such stream or network.
+    """
+    if manifest.parameters.networks == 1:
+        check_range("streams", numbers, 0, manifest.parameters.streams - 1)
+        return
+    check_range("streams", numbers, 0, (1 << NUMBER_BITS) - 1)
+    streams, networks = split_numbers(numbers.astype(np.int64))
+    check_range("streams", streams, 0, manifest.parameters.streams - 1)
+    check_range("networks", networks, 0, manifest.parameters.networks - 1)
+    if len(set(networks.tolist())) > 1:
+        raise InputError("steps of an exchange must be of one network: send those of another in another one")
+
+
+def _marks(name: str, marks: Any, count: int) -> NDArray[np.bool_]:
+    """Return booleans, one per time step; all False if None are given."""
+    array = np.zeros(count, dtype=bool) if marks is None else as_array(name, marks)
+    if array.shape != (count,) or (array.size and array.dtype != np.bool_):
+        raise InputError(
+            f"{name} must be ({count},) booleans, one per time step, not {array.shape} of type {array.dtype}"
+        )
+    return array.astype(bool)

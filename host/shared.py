@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.accelerator import Accelerator
-from rtlstm.host.raw_values import as_numbers
+from rtlstm.host.raw_values import as_codes, as_numbers, check_values
 from rtlstm.host.state import State
-from rtlstm.host.steps import as_codes, check_values
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Closing, Owner
 from rtlstm.spec.errors import DeviceError, InputError

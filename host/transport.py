@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Final, NoReturn, Self, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rtlstm.host.raw_values import as_array
-from rtlstm.host.steps import Steps
+from rtlstm.host.raw_values import Steps, as_array
 from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.fixed import IntArray, check_range
 from rtlstm.spec.manifest import Manifest
@@ -229,7 +228,7 @@ class Transport(Closing):
         Parameters
         ----------
         streams, x, suppress, ends
-            See :class:`~rtlstm.host.steps.Steps`.
+            See :class:`~rtlstm.host.raw_values.Steps`.
 
         Returns
         -------

@@ -74,7 +74,7 @@ def _compiled(model: Any, options: dict[str, Any], folders: pytest.TempPathFacto
     import rtlstm
     from rtlstm.gen.frontends import ReadOptions, read_if_needed
     from rtlstm.gen.quantise.quantiser import TrainedModel
-    from rtlstm.spec.options import option_values
+    from rtlstm.spec.record import option_values
     from rtlstm.tools.cache import cached, digest
 
     def anew() -> "Build":

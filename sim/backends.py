@@ -12,13 +12,12 @@ from typing import Final, Self
 import numpy as np
 from vcd.gtkw import GTKWSave, make_translation_filter
 
-from rtlstm.host.steps import Steps
+from rtlstm.host.raw_values import Steps
 from rtlstm.host.transport import Transport, register_words
 from rtlstm.sim.compile_model import NativeModel, build_native
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.icarus import IcarusModel, build_icarus
-from rtlstm.sim.simulated_ports import Model, PortSpec, StepCycles
-from rtlstm.sim.sources import Simulator
+from rtlstm.sim.simulated_ports import Model, PortSpec, Simulator, StepCycles
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.files import check_writable, write_file
 from rtlstm.spec.fixed import IntArray

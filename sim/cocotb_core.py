@@ -29,9 +29,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.accelerator import Accelerator, Outputs
 from rtlstm.host.mmio import MmioTransport
-from rtlstm.host.raw_values import CodesWarning
+from rtlstm.host.raw_values import CodesWarning, Steps
 from rtlstm.host.state import State
-from rtlstm.host.steps import Steps
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Transport, register_words
 from rtlstm.sim.cocotb_ports import (

@@ -15,7 +15,7 @@ import numpy as np
 from cocotb.simtime import get_sim_time
 from cocotb.triggers import Event, First, RisingEdge, SimTimeoutError, ValueChange, with_timeout
 
-from rtlstm.host.steps import Steps
+from rtlstm.host.raw_values import Steps
 from rtlstm.sim.scoreboard import Scoreboard
 from rtlstm.sim.simulated_ports import PortSpec, pack_beats
 from rtlstm.spec.errors import ConfigurationError, DeviceError

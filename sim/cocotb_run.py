@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
-from rtlstm.sim.sources import SIMULATION, Simulator, copy_sources
+from rtlstm.sim.simulated_ports import SIMULATION, Simulator, copy_sources
 from rtlstm.spec.buses import NO_BUS
 from rtlstm.spec.errors import ConfigurationError, RtlstmError, ToolError
 from rtlstm.spec.manifest import Manifest, check_rtl

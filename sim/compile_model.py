@@ -16,8 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.sim.simulated_ports import PortFault, PortSpec, StepCycles
-from rtlstm.sim.sources import SIMULATION, copy_sources, own_file, simulation_sources
+from rtlstm.sim.simulated_ports import (
+    SIMULATION,
+    PortFault,
+    PortSpec,
+    StepCycles,
+    copy_sources,
+    own_file,
+    simulation_sources,
+)
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.progress import Progress, tell
 from rtlstm.tools.cache import cached, digest

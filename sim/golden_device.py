@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from rtlstm.host.raw_values import Steps
 from rtlstm.host.state import LayerArrays, StateLayout
-from rtlstm.host.steps import Steps
 from rtlstm.host.transport import Transport, register_words
 from rtlstm.sim.golden import Golden, GoldenStream
 from rtlstm.sim.golden_cells import CellStream

@@ -13,15 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.sim.simulated_ports import (
+    SIMULATION,
     PortFault,
     PortSpec,
     StepCycles,
+    copy_sources,
+    own_file,
     pack_beats,
     sign_extend,
+    simulation_sources,
     step_marks,
     unpack_beats,
 )
-from rtlstm.sim.sources import SIMULATION, copy_sources, own_file, simulation_sources
 from rtlstm.spec.errors import DeviceError, ToolError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.progress import Progress, tell

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rtlstm.host.steps import Steps
+from rtlstm.host.raw_values import Steps
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.simulated_ports import PortSpec, sign_extend, unpack_beats
 from rtlstm.spec.errors import DeviceError, ImageError

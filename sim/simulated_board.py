@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rtlstm.sim.compile_model import LibraryModel, compile_library
-from rtlstm.sim.sources import SIMULATION, board_models, own_file, simulation_sources
+from rtlstm.sim.simulated_ports import SIMULATION, board_models, own_file, simulation_sources
 from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.family import GENERIC
 from rtlstm.spec.progress import Progress

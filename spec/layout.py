@@ -13,8 +13,7 @@ from pydantic import Field
 
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.options import as_flag
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import Record, as_flag
 
 Pad = Literal["back", "front"]
 """``back``: a sequence's steps are the first ones; ``front``: the last ones, as Keras pads by default."""

@@ -8,8 +8,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 from rtlstm.spec.buses import NO_BUS, BusName
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import DEFAULT_PIPELINE, FAMILIES, GENERIC, FamilyName, Pipeline
-from rtlstm.spec.options import Option
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import Option, Record
 
 _LEAST_OPERATIONS = 16
 _MOST_HEADROOM = 16

@@ -1,18 +1,30 @@
-"""Base of the frozen, validated records that make up rtlstm's JSON files."""
+"""Base of the frozen, validated records that make up rtlstm's JSON files, and options of the user.
+
+Each option is declared once, and a message names it by its Python name. A field of a record whose annotation
+holds an :class:`Option` is an option. The command line, ``rtlstm.compile`` and the page ``docs/options.md``
+are made from these fields, whose types, defaults and bounds are checked.
+
+A message has an option between backticks, as ```weight_bits``` or ```weight_bits=8```, and a call on a build
+as ```Build('folder').simulate(batches=3)```. The command line prints its flags and commands in their place.
+"""
 
 import inspect
-from typing import TYPE_CHECKING, Any, Self
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, Union, get_args, get_origin
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
 
-from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.options import declared_options, plain_type
+from rtlstm.spec.errors import ConfigurationError, InputError
 
 
 def describe_validation(error: ValidationError, record: type[BaseModel] | None = None) -> str:
     """Return one sentence with all problems of pydantic's list of errors.
 
-    Fields of ``record`` that are options are named as messages name options: :mod:`rtlstm.spec.options`.
+    Fields of ``record`` that are options are named as messages name options: :mod:`rtlstm.spec.record`.
     """
     names = {each.name for each in declared_options(record)} if record else set()
     parts = []
@@ -90,3 +102,127 @@ class Record(BaseModel, metaclass=_Shown):
 def few_digits(value: float, digits: int = 5) -> float:
     """Round a measured value: float sums differ in their last digits from machine to machine."""
     return float(f"{value:.{digits}g}")
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Option:
+    """The description of an option for all interfaces.
+
+    Parameters
+    ----------
+    help
+        The meaning of its values; one or two sentences.
+    group
+        The heading under which it is listed.
+    flag
+        Its name on the command line; by default ``--`` and the field's name with hyphens. ``--yes/--no``
+        names both values of a switch.
+    metavar
+        The placeholder for its value in the help; by default the type.
+    """
+
+    help: str
+    group: str = ""
+    flag: str = ""
+    metavar: str = ""
+
+
+@dataclass(frozen=True)
+class DeclaredOption:
+    """An option and the field that declares it."""
+
+    name: str
+    """The name of the field, and of the keyword in Python."""
+    option: Option
+    type: Any
+    """The type without bounds and without None."""
+    default: Any
+    required: bool = False
+
+    @property
+    def flag(self) -> str:
+        """Its name on the command line; both names of a switch."""
+        return self.option.flag or f"--{self.name.replace('_', '-')}"
+
+
+def declared_options(*records: type[BaseModel]) -> tuple[DeclaredOption, ...]:
+    """Return the options that records declare: those of a class before those of its bases, each name once."""
+    found: dict[str, DeclaredOption] = {}
+    for record in records:
+        fields = record.model_fields
+        for holder in record.__mro__:
+            for name in inspect.get_annotations(holder):
+                if name in fields and (declared := _option_of(fields[name])) is not None:
+                    kind = plain_type(fields[name].annotation)
+                    required = fields[name].is_required()
+                    default = None if required else fields[name].default
+                    found.setdefault(name, DeclaredOption(name, declared, kind, default, required))
+    return tuple(found.values())
+
+
+def shows_options(*records: type[BaseModel]) -> Callable[[Function], Function]:
+    """Show the options of records in the signature of a function that takes them as ``**options``."""
+
+    def decorate(function: Function) -> Function:
+        signature = inspect.signature(function)
+        *before, _ = signature.parameters.values()
+        shown = [
+            _parameter(each) for each in declared_options(*records) if each.name not in signature.parameters
+        ]
+        # Read by inspect and by notebooks.
+        vars(function)["__signature__"] = signature.replace(parameters=[*before, *shown])
+        return function
+
+    return decorate
+
+
+def _parameter(declared: DeclaredOption) -> inspect.Parameter:
+    none = not declared.required and declared.default is None
+    return inspect.Parameter(
+        declared.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if declared.required else declared.default,
+        annotation=declared.type | None if none else declared.type,
+    )
+
+
+def as_flag(name: str, value: Any) -> bool:
+    """Return ``value`` as a bool.
+
+    Raises InputError if it is neither one nor 0 or 1: a text or an array is rejected, not taken as true.
+    """
+    if isinstance(value, bool | int | np.bool_) and value in (0, 1):
+        return bool(value)
+    raise InputError(f"{name} must be True or False, not {value!r}")
+
+
+def option_values(record: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the given options that this record declares."""
+    names = {each.name for each in declared_options(record)}
+    return {name: value for name, value in given.items() if name in names}
+
+
+def _option_of(field: FieldInfo) -> Option | None:
+    return next((each for each in field.metadata if isinstance(each, Option)), None)
+
+
+def plain_type(annotation: Any) -> Any:
+    """Return a type without the metadata of ``Annotated`` and without None."""
+    if get_origin(annotation) is Annotated:
+        return plain_type(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        parts = [plain_type(part) for part in get_args(annotation) if part is not types.NoneType]
+        return parts[0] if len(parts) == 1 else Union[tuple(parts)]  # noqa: UP007 - of parts known only now
+    return annotation
+
+
+def option_text(values: Mapping[str, Any]) -> str:
+    """Name options and their values for a message: ```weight_bits=8, data_bits=8```."""
+    shown = (
+        f"{name}={f'{value:g}' if isinstance(value, float) else repr(value)}"
+        for name, value in values.items()
+    )
+    return f"`{', '.join(shown)}`"

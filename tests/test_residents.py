@@ -11,7 +11,7 @@ from support.random_builds import random_parameters
 
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator, Stream
-from rtlstm.host.steps import Steps
+from rtlstm.host.raw_values import Steps
 from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError

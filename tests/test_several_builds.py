@@ -10,7 +10,7 @@ from support.yosys import formal_environment
 
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.hdl.emit.verilog import linked_core_to_verilog
-from rtlstm.sim.sources import SIMULATION
+from rtlstm.sim.simulated_ports import SIMULATION
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register

@@ -12,8 +12,8 @@ from rtlstm.gen.builds.hardware import check_hardware, refuse_capacities, with_t
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.options import option_values
 from rtlstm.spec.progress import Progress
+from rtlstm.spec.record import option_values
 from rtlstm.train.finetune import FinetuneReport, FinetuneRequest, finetune
 
 

@@ -25,8 +25,8 @@ from rtlstm.spec.layout import Pad, sequences_first
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import Numerics
-from rtlstm.spec.options import declared_options, option_values
 from rtlstm.spec.progress import Progress, shown
+from rtlstm.spec.record import declared_options, option_values
 from rtlstm.train.module import CallForm, ExistingDevice, Prepared, Steps
 
 _STEPS, _SEQUENCES, _SEED = 7, 3, 0

@@ -13,7 +13,7 @@ from rtlstm.fpga.families.device import Chosen
 from rtlstm.gen.builds.compare import Comparison
 from rtlstm.gen.builds.compiled import Build, compile
 from rtlstm.sim.reference import run_float
-from rtlstm.sim.sources import Simulator
+from rtlstm.sim.simulated_ports import Simulator
 from rtlstm.spec.errors import ConfigurationError, suggest
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record

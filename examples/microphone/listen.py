@@ -34,7 +34,7 @@ from rtlstm.fpga.synthesis import Top, synthesise
 from rtlstm.fpga.tools import find_yosys
 from rtlstm.host import SaturationWarning
 from rtlstm.sim.compile_model import LibraryModel, compile_library
-from rtlstm.sim.sources import board_models, simulation_sources
+from rtlstm.sim.simulated_ports import board_models, simulation_sources
 from rtlstm.spec.errors import InputError, RtlstmError
 from rtlstm.spec.fixed import round_shift, saturate
 from rtlstm.spec.image import WeightImage

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-from rtlstm.spec.options import option_text
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import Record, option_text
 
 Part = Literal["weights", "activations", "tables", "state"]
 """What is rounded: weights with biases and peepholes; activations, which are inputs, h and dense results;

@@ -45,10 +45,9 @@ from rtlstm.spec.numerics import (
     narrows_hidden,
     row_parts,
 )
-from rtlstm.spec.options import option_text
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.progress import Progress, tell
-from rtlstm.spec.record import Record, few_digits
+from rtlstm.spec.record import Record, few_digits, option_text
 
 
 class Headroom(Record):

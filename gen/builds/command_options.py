@@ -8,10 +8,9 @@ from pydantic import Field
 
 from rtlstm.boards.ethernet import Ethernet
 from rtlstm.fpga.request import ClockMhz, Placer, Router
-from rtlstm.sim.sources import Simulator
+from rtlstm.sim.simulated_ports import Simulator
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.options import Option
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import Option, Record
 
 DEFAULT_SEEDS = 3
 

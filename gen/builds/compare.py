@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 from rtlstm.gen.builds.command_options import SimulateOptions
 from rtlstm.host import Accelerator
 from rtlstm.host.embeddings import load_tables
-from rtlstm.host.raw_values import CodesWarning
-from rtlstm.host.steps import Steps
+from rtlstm.host.raw_values import CodesWarning, Steps
 from rtlstm.host.transport import Transport, open_transport
 from rtlstm.sim.backends import SimulatedDevice, Waves
-from rtlstm.sim.simulated_ports import StepCycles, random_input
-from rtlstm.sim.sources import Simulator
+from rtlstm.sim.simulated_ports import Simulator, StepCycles, random_input
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.layout import Pad, sequences_first

@@ -41,10 +41,9 @@ from rtlstm.spec.errors import BuildError, ConfigurationError, InputError, NoteW
 from rtlstm.spec.files import as_path
 from rtlstm.spec.layout import Pad
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.options import declared_options, option_values, shows_options
 from rtlstm.spec.parameters import Capacity
 from rtlstm.spec.progress import Progress, shown
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import Record, declared_options, option_values, shows_options
 from rtlstm.tools.cache import digest
 
 OPTIONS = (ReadOptions, HardwareRequest, QuantizationSettings)

@@ -25,10 +25,9 @@ from rtlstm.spec.numerics import (
     stated_cell_range,
     vector_lengths,
 )
-from rtlstm.spec.options import option_values
 from rtlstm.spec.parameters import Capacity, Parameters
 from rtlstm.spec.program.spatial import SpatialPlan
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import Record, option_values
 
 _OF_ARRAYS = (
     *("lanes", "macs", "gate_units", "multipliers", "lut_lanes", "weight_memory", "table_memory"),

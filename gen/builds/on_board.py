@@ -10,7 +10,6 @@ from rtlstm.boards.bitstream import BITSTREAM_RECORD, Bitstream, expected_clock,
 from rtlstm.boards.board import Board, BoardTiming, find_timing
 from rtlstm.boards.catalogue import find_any_board, find_board, find_target, price_class
 from rtlstm.boards.ethernet import Ethernet
-from rtlstm.boards.simulated_pynq import SimulatedPynq
 from rtlstm.boards.top import TOP, board_verilog
 from rtlstm.boards.wire import WireTime, link_timing, predict_wire
 from rtlstm.boards.zynq import RECORD as VIVADO_RECORD
@@ -18,6 +17,7 @@ from rtlstm.boards.zynq import (
     RESERVED,
     SCRIPT,
     FabricClock,
+    SimulatedPynq,
     VivadoProject,
     ZynqBoard,
     find_fabric_clock,
@@ -35,7 +35,7 @@ from rtlstm.gen.quantise.accuracy import Accuracy, measure_accuracy
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import lower
 from rtlstm.sim.simulated_board import BoardSpec, NativeBoard, SimulatedRegisters, build_board
-from rtlstm.sim.sources import copy_sources, own_file, simulation_sources
+from rtlstm.sim.simulated_ports import copy_sources, own_file, simulation_sources
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.files import read_file, write_file
 from rtlstm.spec.image import WeightImage

@@ -13,7 +13,7 @@ from rtlstm.gen.frontends import ReadOptions, is_module
 from rtlstm.gen.frontends.reading import ReadResult
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.files import as_path
-from rtlstm.spec.options import option_values, shows_options
+from rtlstm.spec.record import option_values, shows_options
 
 _CALIBRATION = (
     "batch_first", "calibration", "calibration_from", "calibration_from_input", "calibration_from_lengths",

@@ -8,8 +8,8 @@ import numpy as np
 
 from rtlstm.gen.frontends.arrays import Floats, fresh
 from rtlstm.gen.frontends.axes import SINGLE, Axes
-from rtlstm.gen.frontends.combined import combine, magnitude, running_maximum, total
 from rtlstm.gen.frontends.flow import Flow, LayerState, Source
+from rtlstm.gen.frontends.formulas import combine, magnitude, running_maximum, total
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.gen.frontends.step import Step, Value
 from rtlstm.spec.activations.functions import RELU, SIGMOID

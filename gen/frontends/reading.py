@@ -15,8 +15,7 @@ from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import WeightFormat
 from rtlstm.spec.layout import Pad
 from rtlstm.spec.network import Bidirectional, FloatArray, Network, Reader, StatelessLayer
-from rtlstm.spec.options import Option
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import Option, Record
 
 MATRICES = ("w_ih", "w_hh", "projection", "weight")
 """The fields of layers that are matrices of weights."""

@@ -47,10 +47,9 @@ from rtlstm.spec.numerics import (
     rounding_offsets,
     sum_readers,
 )
-from rtlstm.spec.options import Option
 from rtlstm.spec.parameters import Tables
 from rtlstm.spec.program.passes import feeds, part_layers
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import Option, Record
 
 Floats = NDArray[np.float64]
 

@@ -24,7 +24,7 @@ from itertools import islice
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value, signed
 
-from rtlstm.hdl.component import In, Out
+from rtlstm.hdl.component import In, Out, SharedModule
 from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.primitives.pipeline import (
     Factors,
@@ -34,7 +34,6 @@ from rtlstm.hdl.primitives.pipeline import (
     product_sums,
     storage,
 )
-from rtlstm.hdl.primitives.shared import SharedModule
 from rtlstm.spec.inventory import LaneKind, lane_kinds, memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region

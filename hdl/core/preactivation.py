@@ -26,12 +26,11 @@ from functools import cached_property
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
-from rtlstm.hdl.component import In, Out, Struct
+from rtlstm.hdl.component import In, Out, SharedModule, Struct
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.layouts import beat_layout, upper_sum_bits
 from rtlstm.hdl.core.unit import round_down
 from rtlstm.hdl.primitives.pipeline import delay, storage
-from rtlstm.hdl.primitives.shared import SharedModule
 from rtlstm.hdl.primitives.staged import Staged, combine
 from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.inventory import memories, multipliers

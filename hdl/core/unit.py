@@ -8,10 +8,9 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.data import View
 
-from rtlstm.hdl.component import Component, In, Out, Struct
+from rtlstm.hdl.component import Component, In, Out, SharedModule, Struct
 from rtlstm.hdl.core.layouts import DelayLine, beat_layout, result_layout, upper_sum_bits
 from rtlstm.hdl.primitives.pipeline import constant_table, delay, delay_event, storage, storage_pair
-from rtlstm.hdl.primitives.shared import SharedModule
 from rtlstm.hdl.primitives.staged import Staged
 from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.inventory import ActivationSpec, activations, memories, multipliers

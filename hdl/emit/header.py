@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import stated_cell_range, stated_hidden_range
-from rtlstm.spec.options import declared_options
 from rtlstm.spec.parameters import CoreOptions, Parameters
 from rtlstm.spec.program.spatial import SpatialPlan
+from rtlstm.spec.record import declared_options
 
 SPDX = "SPDX-License-Identifier: 0BSD"
 """Licence of every generated text; see ``LICENSE-OUTPUT.txt``."""

@@ -23,14 +23,13 @@ from amaranth.hdl._ir import PortDirection
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.buses.wrappers import Pins, wrapper, wrapper_name
-from rtlstm.hdl.component import Component, Domain, flat_ports, lead_out
+from rtlstm.hdl.component import Component, Domain, SharedModule, flat_ports, lead_out
 from rtlstm.hdl.core.core import part_modules
 from rtlstm.hdl.emit.header import PORT_TEXTS, PortLine, verilog_header
 from rtlstm.hdl.emit.tidy import drop_head, tidy_netlist, tidy_verilog
 from rtlstm.hdl.emit.yosys import find_writer, run_yosys
 from rtlstm.hdl.link.serial_link import LinkedCore
 from rtlstm.hdl.link.uart import check_divisor
-from rtlstm.hdl.primitives.shared import SharedModule
 from rtlstm.hdl.sequences.part_steps import make_core
 from rtlstm.hdl.spatial.layers import KEPT_SUM
 from rtlstm.spec.activations.functions import ACTIVATIONS

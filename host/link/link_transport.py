@@ -9,7 +9,7 @@ import numpy as np
 from rtlstm.host.link.byte_ports import BytePort, PortBroken, SerialPort, SpiPort, TcpPort, UdpPort
 from rtlstm.host.link.engine import LinkEngine, LinkStatistics, LinkTimeouts
 from rtlstm.host.link.framing import Request, StepCodec
-from rtlstm.host.steps import Steps
+from rtlstm.host.raw_values import Steps
 from rtlstm.host.transport import Transport, register_words
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray

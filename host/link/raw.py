@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rtlstm.host.link.framing import decode_values, encode_values
-from rtlstm.host.steps import Steps
+from rtlstm.host.raw_values import Steps
 from rtlstm.host.transport import Closing
 from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.fixed import IntArray

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rtlstm.bench import boards
-from rtlstm.bench.boards import NetworkBoards, Software, _alike_at_tcp, _with_software, run_boards
+from rtlstm.bench import soak as boards
 from rtlstm.bench.records import CpuTime
+from rtlstm.bench.soak import NetworkBoards, Software, _alike_at_tcp, _with_software, run_boards
 from rtlstm.boards.catalogue import find_board
 from rtlstm.boards.wire import LINK_COSTS, link_timing, predict_wire
 from rtlstm.gen.builds.on_board import BoardBuild, BoardOffer, mark_cheapest

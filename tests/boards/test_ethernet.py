@@ -27,7 +27,7 @@ from rtlstm.sim.cocotb_run import Design, run_tests
 from rtlstm.sim.faults import Fault, FaultyPort
 from rtlstm.sim.link_port import BROADCAST, EthernetPort, ethernet_frame, ip_packet
 from rtlstm.sim.simulated_board import NativeBoard
-from rtlstm.sim.sources import SIMULATION, board_models, simulation_sources
+from rtlstm.sim.simulated_ports import SIMULATION, board_models, simulation_sources
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import DATAGRAM_LIMIT, FrameType, LinkReport
 from rtlstm.spec.manifest import Manifest

@@ -26,7 +26,7 @@ from rtlstm.host.link.raw import RawLink, UdpExchange
 from rtlstm.host.transport import Transport, open_transport
 from rtlstm.sim.cocotb_run import Design, run_tests
 from rtlstm.sim.simulated_board import BoardPort, NativeBoard
-from rtlstm.sim.sources import SIMULATION, board_models, simulation_sources
+from rtlstm.sim.simulated_ports import SIMULATION, board_models, simulation_sources
 from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.link import RESET_STATE, SUPPRESS, ErrorCode, FrameType, LinkReport, value_bytes

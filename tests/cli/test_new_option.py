@@ -18,8 +18,7 @@ from rtlstm.gen.builds.command_options import BitstreamOptions, ImplementOptions
 from rtlstm.gen.builds.compiled import OPTIONS, Build, compile
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.network import Network, Rnn
-from rtlstm.spec.options import Option, declared_options, option_text
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import Option, Record, declared_options, option_text
 
 
 class Colours(Record):

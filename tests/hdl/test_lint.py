@@ -16,7 +16,7 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.component import Component
 from rtlstm.hdl.emit.tidy import tidy_verilog
 from rtlstm.hdl.emit.verilog import core_to_verilog, to_verilog
-from rtlstm.sim.sources import SIMULATION
+from rtlstm.sim.simulated_ports import SIMULATION
 from rtlstm.spec.buses import BusName
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters

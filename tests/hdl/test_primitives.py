@@ -24,7 +24,7 @@ from support.testbenches.primitive_testbench import (
 from support.yosys import formal_environment
 
 from rtlstm.hdl.emit.verilog import primitives
-from rtlstm.sim.sources import SIMULATION, cell_models
+from rtlstm.sim.simulated_ports import SIMULATION, cell_models
 from rtlstm.spec.family import FAMILIES
 from rtlstm.tools.toolchain import run_tool
 

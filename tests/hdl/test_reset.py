@@ -13,7 +13,7 @@ from support.small_builds import normal_lstm
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.sim.golden import Golden
-from rtlstm.sim.sources import SIMULATION
+from rtlstm.sim.simulated_ports import SIMULATION
 from rtlstm.spec.family import Pipeline
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Network

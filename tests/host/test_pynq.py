@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from support.bus_builds import quantised_network, write_build
 
-from rtlstm.boards.simulated_pynq import SimulatedPynq
-from rtlstm.boards.zynq import ZYNQ_BOARDS
+from rtlstm.boards.zynq import ZYNQ_BOARDS, SimulatedPynq
 from rtlstm.gen.builds.on_board import OnZynq
 from rtlstm.host import Accelerator
 from rtlstm.host.pynq import load_overlay, open_core

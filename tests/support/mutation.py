@@ -22,7 +22,7 @@ from pathlib import Path
 
 from rtlstm.bench.jobs import code_digest, open_journal
 from rtlstm.host import Accelerator
-from rtlstm.sim.sources import SIMULATION
+from rtlstm.sim.simulated_ports import SIMULATION
 from rtlstm.spec.errors import RtlstmError, ToolError
 from rtlstm.tools.cache import digest
 from rtlstm.tools.toolchain import run_tool

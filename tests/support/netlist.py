@@ -2,8 +2,8 @@
 
 Yosys maps the build's Verilog to the family's cells and flattens those that it has simulation models
 for: LUTs, flip-flops, carry chains, small memories. The hard cells stay, and simulators take
-the project's own models of them (:mod:`rtlstm.sim.sources`). The result is one plain module per build,
-because not all simulators can read the cell libraries.
+the project's own models of them (:mod:`rtlstm.sim.simulated_ports`). The result is one plain module per
+build, because not all simulators can read the cell libraries.
 """
 
 import shutil

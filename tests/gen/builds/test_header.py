@@ -21,8 +21,8 @@ from rtlstm.hdl.emit.verilog import core_to_verilog, linked_core_to_verilog
 from rtlstm.spec import manifest as manifests
 from rtlstm.spec.manifest import C_HEADER, Manifest
 from rtlstm.spec.network import Bidirectional, Network
-from rtlstm.spec.options import declared_options
 from rtlstm.spec.parameters import CoreOptions, Parameters
+from rtlstm.spec.record import declared_options
 
 
 def told(text: str) -> dict[str, set[tuple[str, str, int]]]:
