@@ -501,8 +501,7 @@ class _Unrolled:
             if mine in self.images[1]:
                 if mine in image and image[mine] != theirs:
                     return False
-                # A node that the exporter computed of zeros gives zero, too.
-                if mine not in image and (theirs and not self._is_zero(theirs)):
+                if mine not in image and theirs and not self._of_zeros(mine, theirs):
                     return False
             elif mine in self.states:
                 if theirs and self.level.get(theirs, -1) >= 0:
@@ -515,9 +514,13 @@ class _Unrolled:
         begins |= found
         return True
 
-    def _is_zero(self, name: str) -> bool:
-        value = self.graph.constant(name)
-        return value is not None and not np.any(value)
+    def _of_zeros(self, mine: str, theirs: str) -> bool:
+        """Whether a constant is what the exporter computed of zeros: a bias, or zeros."""
+        value, node = self.graph.constant(theirs), self.graph.nodes[self.graph.index_of(mine)]
+        if value is None or node.operator not in DENSE or len(node.inputs) < 3:
+            return value is not None and not np.any(value)
+        bias = self.graph.constant(node.inputs[2])
+        return bias is not None and bool(np.all(value == bias))
 
     # The graph
 
