@@ -28,7 +28,7 @@ from rtlstm.gen.builds.advice import Headroom
 from rtlstm.gen.frontends.reading import ReadOptions
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.parameters import CAPACITIES
+from rtlstm.spec.parameters import Capacity
 
 _NUMBERS, _LOADABLE = "Numbers", "Loadable program"
 
@@ -236,9 +236,10 @@ def _capacities(loadable: bool, given: Sequence[str]) -> dict[str, int] | None:
     for text in given:
         name, _, number = text.partition("=")
         field = name.replace("-", "_")
-        if name not in CAPACITIES or not number.isdecimal() or field in chosen:
+        if field not in Capacity.model_fields or not number.isdecimal() or field in chosen:
+            names = [known.replace("_", "-") for known in Capacity.model_fields]
             raise ConfigurationError(
-                f"--capacity must be NAME=NUMBER, each name once, with a name of {', '.join(CAPACITIES)}, "
+                f"--capacity must be NAME=NUMBER, each name once, with a name of {', '.join(names)}, "
                 f"not {text!r}"
             )
         chosen[field] = int(number)

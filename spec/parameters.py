@@ -61,10 +61,6 @@ class Capacity(Record):
         )
 
 
-CAPACITIES = tuple(name.replace("_", "-") for name in Capacity.model_fields)
-"""Names for ``rtlstm generate --capacity NAME=NUMBER``."""
-
-
 class Needs(Record):
     """What a network needs of each capacity except the headroom."""
 

@@ -16,7 +16,7 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Gru, Lstm, Network
 
-CAPACITIES = ("--capacity", "weight-rows=64", "--capacity", "inputs=6")
+CAPACITIES = ("--capacity", "weight_rows=64", "--capacity", "inputs=6")
 SIZES = ("--macs", "2", "--streams", "2", "--data-bits", "8", "--gate-bits", "8", "--weight-bits", "8")
 
 
