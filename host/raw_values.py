@@ -40,10 +40,10 @@ def as_array(name: str, values: ArrayLike) -> NDArray[Any]:
     try:
         return np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(
-            f"{name} must be an array of numbers, but it is not ({error}); "
-            "give a NumPy array, or a detached tensor on the CPU"
-        ) from None
+        advice = "give a NumPy array, or a detached float32 tensor on the CPU"
+        if isinstance(values, list | tuple):
+            advice = "give rows of the same length; pad sequences that are shorter, and give lengths"
+        raise InputError(f"{name} must be an array of numbers, but it is not ({error}); {advice}") from None
 
 
 def as_numbers(name: str, values: ArrayLike) -> NDArray[np.generic]:

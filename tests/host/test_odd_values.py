@@ -141,3 +141,13 @@ def test_masked_values_are_not_ignored(small):
     x.mask[1, 2] = True
     with pytest.raises(InputError, match=r"some are masked; fill them, .* give lengths if they are padding"):
         accelerator.run(x)
+
+
+def test_advice_fits_what_is_no_array(small):
+    accelerator, torch = small.open(), pytest.importorskip("torch")
+    with pytest.raises(InputError, match=r"rows of the same length; pad .* give lengths"):
+        accelerator.run([[0.0] * 5, [0.0]])
+    tensor = torch.zeros(2, 5, dtype=torch.bfloat16)
+    with pytest.raises(InputError, match="a detached float32 tensor on the CPU"):
+        accelerator.run(tensor)
+    assert accelerator.run(tensor.float())[0].shape == (2, 3)
