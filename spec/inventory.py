@@ -310,6 +310,9 @@ def _operand_memories(manifest: Manifest) -> Iterator[MemorySpec]:
     macs, stored = parameters.macs, parameters.values_stored
     weights, vectors = regions[Region.WEIGHTS], regions[Region.VECTORS]
     yield weight_memory(parameters.lanes, weights.width, weights.rows, parameters.weight_memory)
+    if parameters.lane_sums:
+        bits, sums = manifest.numerics.accumulator.bits, parameters.lane_sums
+        yield _clocked("sums of groups", bits, sums, 1, count=parameters.lanes)
     stages = parameters.announced
     yield _clocked("vectors", vectors.width, vectors.rows, stages, granules=macs // stored)
     width = macs * manifest.numerics.data_bits

@@ -32,6 +32,7 @@ from rtlstm.spec.program.fields import (
 )
 from rtlstm.spec.program.passes import NOTHING_SKIPPED, Kept, Passes
 from rtlstm.spec.program.schedule import Cycles, Schedule, StepSchedule
+from rtlstm.spec.program.sections import plan_program
 from rtlstm.spec.program.sequences import SequencePlan, SequenceSchedule, compile_sequences
 from rtlstm.spec.program.spatial import SpatialPlan, SpatialSchedule, spatial_program
 from rtlstm.spec.program.step import Program, compile_program
@@ -249,7 +250,7 @@ class Manifest(Record):
             parted = [[part.model_dump(mode="json") for part in parts] for parts in passes]
             hashed = {"sequence": {"passes": parted} | plan.model_dump(mode="json")}
         else:
-            program = compile_program(layers, parameters, timing, kept)
+            program = plan_program(layers, parameters, timing, kept)
             schedule = StepSchedule(program, parameters)
         shaped: dict[str, Any] = {
             "name": name,
@@ -462,7 +463,7 @@ class Manifest(Record):
     def program_at(self, bases: Bases) -> tuple[list[list[tuple[int, int]]], list[tuple[int, int]]]:
         """Value and width of the fields of each operation, and of a step, of a loadable program that begins
         at these rows."""
-        issued = issue_fields(self.program, bases)
+        issued = issue_fields(self.program, bases, self.parameters.lane_sums > 0)
         drained = drain_fields(self.program, self.layers, self.numerics.unit, bases)
         columns = [
             (fields[name], width)

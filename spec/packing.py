@@ -209,12 +209,11 @@ def _bank_matrix(matrix: IntArray, op: Op, parameters: Parameters) -> IntArray:
     return banks
 
 
-def _kept_mask(op: Op) -> NDArray[np.bool_]:
-    """Say which words of an operation are stored, ``(groups, columns)``."""
-    mask = np.zeros((op.groups, op.columns), dtype=bool)
-    for group, words in enumerate(op.group_words):
-        mask[group, words] = True
-    return mask
+def _stored_words(op: Op) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return group and column of the words of an operation that are stored, in their order."""
+    stored = [(at % op.groups, word) for at, words in enumerate(op.group_words) for word in words]
+    groups, columns = np.array(stored, dtype=np.int64).T
+    return groups, columns
 
 
 def _unbank_matrix(banks: IntArray, op: Op, parameters: Parameters, shape: tuple[int, int]) -> IntArray:
@@ -446,9 +445,10 @@ def _map_words(op: Op, positions: list[int], rows: int, parameters: Parameters, 
     return WordMap(recurrent, op.groups, op.columns, numbers.reshape(weights.shape))
 
 
-def _check_skipped(product: _Product, mask: NDArray[np.bool_], manifest: Manifest) -> None:
+def _check_skipped(product: _Product, manifest: Manifest) -> None:
     """Refuse weights that are not zero where the build skips words."""
-    lost = product.needed & ~mask
+    lost = product.needed.copy()
+    lost[_stored_words(product.op)] = False
     if not lost.any():
         return
     group, word = (int(index) for index in np.argwhere(lost)[0])
@@ -486,9 +486,10 @@ def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
     for index, layer in enumerate(network.layers):
         products = _products(network, manifest, index)
         for product in products:
-            op, mask = product.op, _kept_mask(product.op)
-            _check_skipped(product, mask, manifest)
-            weights[:, op.weights : op.weights + op.words] = product.words[:, mask]
+            op = product.op
+            _check_skipped(product, manifest)
+            stored_groups, columns = _stored_words(op)
+            weights[:, op.weights : op.weights + op.words] = product.words[:, stored_groups, columns]
             four_rows = spread(_by_four(product.shift, op), units)
             shifts[:, op.shifts : op.shifts + four_rows.shape[1]] = four_rows
             if product.scale is not None:
@@ -587,8 +588,8 @@ def _identity(shift: IntArray, scale: IntArray | None, numerics: Numerics) -> In
 
 
 def _read_matrix(weights: IntArray, op: Op, parameters: Parameters, shape: tuple[int, int]) -> IntArray:
-    mask = _kept_mask(op)
-    banks = np.zeros((parameters.lanes, *mask.shape, parameters.macs), dtype=np.int64)
-    banks[:, mask] = weights[:, op.weights : op.weights + op.words]
+    groups, columns = _stored_words(op)
+    banks = np.zeros((parameters.lanes, op.groups, op.columns, parameters.macs), dtype=np.int64)
+    banks[:, groups, columns] = weights[:, op.weights : op.weights + op.words]
     matrix = _unbank_matrix(banks, op, parameters, shape)
     return _separate(matrix) if op.four_rows else matrix

@@ -134,6 +134,7 @@ _MOST_FACTOR_BITS = 18
 """Largest narrower factor of a lane's products."""
 
 Size = Annotated[int, Field(ge=1, le=1024)]
+LaneSums = Annotated[int, Field(ge=0, le=256)]
 
 Tables = Annotated[
     TableKind,
@@ -203,6 +204,8 @@ class Parameters(CoreOptions):
     """Kind of memory for the weights."""
     table_memory: TableMemory = "ram"
     """Kind of memory for the tables of sigmoid and tanh."""
+    lane_sums: LaneSums = 0
+    """Row groups of which each lane can keep a sum, while all of them multiply what is there of a vector."""
     capacity: Capacity | None = None
     """Capacities of a loadable program; None if the program is a constant of the build."""
     family: FamilyName = GENERIC
@@ -259,10 +262,12 @@ class Parameters(CoreOptions):
         return self
 
     @model_serializer(mode="wrap")
-    def _without_decision(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave ``decide`` out where nothing is decided: the hashes of such builds do not know of it."""
+    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out ``decide`` where nothing is decided, and ``lane_sums`` where none are kept: the hashes of
+        such builds do not know of them."""
         fields: dict[str, Any] = handler(self)
-        return fields if self.decide else {name: each for name, each in fields.items() if name != "decide"}
+        unset = {name for name in ("decide", "lane_sums") if not getattr(self, name)}
+        return {name: each for name, each in fields.items() if name not in unset}
 
     @classmethod
     def for_family(

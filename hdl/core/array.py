@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 
 from rtlstm.hdl.component import Component, In, Out
-from rtlstm.hdl.core.lane import lanes_per_module, make_lane
+from rtlstm.hdl.core.lane import lanes_per_module, make_lane, sum_row_bits
 from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.primitives.pipeline import copies, delay
 from rtlstm.spec.manifest import Manifest
@@ -36,6 +36,8 @@ PASSED = ("address", "vector", "row", "bank", "write_data")
 """What block after block sees."""
 EVENTS = {"add": 0, "ends": 1, "write": 0}
 """Control that they see, and its value in reset."""
+KEEPING = ("continues", "keeps")
+"""The same where lanes keep sums of row groups."""
 
 
 def _row_bits(manifest: Manifest) -> int:
@@ -63,16 +65,24 @@ class MacArray(Component):
     its rows. Reset and rows that begin anew end, too."""
     write: Signal = In(1)
     """Store a word, ``write_data``, in a row of a lane's bank."""
+    sum_row: Signal = In(sum_row_bits)
+    continues: Signal = In(lambda manifest: 1 if manifest.parameters.lane_sums else None)
+    keeps: Signal = In(lambda manifest: 1 if manifest.parameters.lane_sums else None)
+    """As the lanes', where they keep sums of row groups."""
     held: Signal = Out(lambda manifest: manifest.parameters.lanes * manifest.numerics.accumulator.bits)
     """Each lane's last row sum."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
+        keeps = manifest.parameters.lane_sums > 0
+        self._passed = (*PASSED, "sum_row") if keeps else PASSED
+        self._events = EVENTS | (dict.fromkeys(KEEPING, 0) if keeps else {})
+        self._of_lanes = (*LANE_INPUTS, "sum_row", *KEEPING) if keeps else LANE_INPUTS
         super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        given: Mapping[str, Value] = {name: getattr(self, name) for name in (*PASSED, *EVENTS)}
+        given: Mapping[str, Value] = {name: getattr(self, name) for name in (*self._passed, *self._events)}
         held: list[Value] = []
         for block in range(self._manifest.parameters.blocks):
             if block:
@@ -82,8 +92,10 @@ class MacArray(Component):
         return m
 
     def _hand_on(self, m: Module, given: Mapping[str, Value], block: int) -> Mapping[str, Value]:
-        delayed = {name: Signal(len(given[name]), name=f"{name}{block}", reset_less=True) for name in PASSED}
-        delayed |= {name: Signal(name=f"{name}{block}", init=value) for name, value in EVENTS.items()}
+        delayed = {
+            name: Signal(len(given[name]), name=f"{name}{block}", reset_less=True) for name in self._passed
+        }
+        delayed |= {name: Signal(name=f"{name}{block}", init=value) for name, value in self._events.items()}
         m.d.sync += [register.eq(given[name]) for name, register in delayed.items()]
         return delayed
 
@@ -97,7 +109,7 @@ class MacArray(Component):
         for first in range(block * size, block * size + size, together):
             m.submodules[f"lane{first}"] = lane = make_lane(self._manifest, first)
             if first % 4 == 0:
-                inputs = {name: given[name] for name in LANE_INPUTS}
+                inputs = {name: given[name] for name in self._of_lanes}
                 seen = copies(m, inputs, f"lanes{first}", parameters, parameters.lane_copies)
             write = Signal(together, name=f"write{first}")
             # The bank stands long before the row comes.

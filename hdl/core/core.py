@@ -131,9 +131,10 @@ class Core(CorePorts, Component):
         )
         self._feed_array(m, self._vectors(m), tokens)
         # Copies of what the drain gives are a cycle behind it.
-        m.d.comb += self._drain.token.eq(
-            tokens.at(manifest.parameters.summed - 3 - manifest.parameters.unit_copies)
-        )
+        drained = tokens.at(manifest.parameters.summed - 3 - manifest.parameters.unit_copies)
+        m.d.comb += self._drain.token.eq(drained)
+        if manifest.parameters.lane_sums:
+            m.d.comb += self._drain.token.last.eq(drained.last & ~drained.keeps)
         self._drain_array(m)
         self._ports(m)
         self._control(m)
@@ -209,6 +210,13 @@ class Core(CorePorts, Component):
             array.row.eq(access.row),
             array.write_data.eq(access.write_data),
         ]
+        if parameters.lane_sums:
+            word, coming = tokens.at(summed), tokens.at(summed - 1)
+            m.d.comb += [
+                array.sum_row.eq(tokens.at(summed - 2).sum_row),
+                array.continues.eq(coming.valid & coming.first & coming.continues),
+                array.keeps.eq(word.valid & word.last & word.keeps),
+            ]
 
     def _drain_array(self, m: Module) -> None:
         """Deal the lanes' totals to the gate units: unit ``j`` of each block goes to the ``j``-th."""

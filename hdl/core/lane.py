@@ -22,13 +22,14 @@ n + summed + 1                     added to the accumulator; after a row's last 
 from collections.abc import Mapping
 from itertools import islice
 
-from amaranth.hdl import Cat, Const, Module, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
 from rtlstm.hdl.component import In, Out, SharedModule
 from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.primitives.pipeline import (
     Factors,
     delay,
+    delay_event,
     multiply,
     multiply_pair,
     product_sums,
@@ -58,6 +59,12 @@ class Lane(SharedModule):
     ends: Signal = In(1)
     """The registered sum of products counts; it counts and ends a row (or nothing counts, and what was added
     is dropped)."""
+    sum_row: Signal = In(lambda manifest: sum_row_bits(manifest))
+    continues: Signal = In(lambda manifest: 1 if manifest.parameters.lane_sums else None)
+    keeps: Signal = In(lambda manifest: 1 if manifest.parameters.lane_sums else None)
+    """Where sums of row groups are kept: the word's row in their memory, two cycles before the word's sum of
+    products counts; in the cycle before, that it is added to that row's sum; with ``ends``, that the row's
+    sum is to be stored there."""
     held: Signal = Out(lambda manifest: lanes_per_module(manifest) * manifest.numerics.accumulator.bits)
     """The last row's sum of each lane, signed, until the next one is complete."""
     write: Signal = In(lambda manifest: lanes_per_module(manifest))
@@ -69,7 +76,7 @@ class Lane(SharedModule):
         self._kind = kind
         self._parameters = manifest.parameters
         self._numerics = manifest.numerics
-        self._memory = memories(manifest)["weights"]
+        self._memories = memories(manifest)
         self._lanes = lanes_per_module(manifest)
         super().__init__(manifest, kind.name)
 
@@ -79,12 +86,12 @@ class Lane(SharedModule):
         factors = self._factors(words)
         chains, products = self._chains(m, factors), self._products(m, factors)
         terms = [self._tree(m, *lane) for lane in zip(products, chains, strict=True)]
-        m.d.comb += self.held.eq(Cat(self._accumulate(m, each) for each in terms))
+        m.d.comb += self.held.eq(Cat(self._accumulate(m, lane, each) for lane, each in enumerate(terms)))
         return m
 
     def _bank(self, m: Module, lane: int) -> Value:
         """Add a lane's weights; return the word that the address points at."""
-        read, write = storage(m, self._memory, f"bank{lane}")
+        read, write = storage(m, self._memories["weights"], f"bank{lane}")
         m.d.comb += [
             read.addr.eq(self.address),
             write.addr.eq(self.write_row),
@@ -146,18 +153,36 @@ class Lane(SharedModule):
             mine.append((multiply(m, *factor_list[alone[-1]], hard, f"product{alone[-1]}"), None))
         return products
 
-    def _accumulate(self, m: Module, terms: list[_Term]) -> Signal:
+    def _accumulate(self, m: Module, lane: int, terms: list[_Term]) -> Signal:
         """Add a lane's words up, each of one or two terms; return its last row's sum."""
         shape = signed(self._numerics.accumulator.bits)
         total, held = Signal(shape, reset_less=True), Signal(shape, reset_less=True)
         longer = Signal(shape)
-        m.d.comb += longer.eq(_join([(total, None), *terms])[0])
+        before: Value = total
+        if self._parameters.lane_sums:
+            # Where a kept sum counts, nothing was added yet: the total is 0.
+            before = (total | self._kept_sum(m, lane, held)).as_signed()
+        m.d.comb += longer.eq(_join([(before, None), *terms])[0])
         # Cleared behind a row, not before the next: nothing stands between the total and its adder.
         with m.If(self.ends):
             m.d.sync += [total.eq(0), held.eq(longer)]
         with m.Elif(self.add):
             m.d.sync += total.eq(longer)
         return held
+
+    def _kept_sum(self, m: Module, lane: int, held: Signal) -> Signal:
+        """Add the memory of a lane's sums; return the one that a word is added to, and 0 for other words."""
+        read, write = storage(m, self._memories["sums of groups"], f"sums{lane}")
+        kept = Signal(len(held), reset_less=True, name=f"kept_sum{lane}")
+        m.d.comb += [
+            read.addr.eq(self.sum_row),
+            # The row of the word whose sum is held since the last cycle.
+            write.addr.eq(delay(m, self.sum_row, 3)),
+            write.data.eq(held),
+            write.en.eq(delay_event(m, self.keeps, 1)),
+        ]
+        m.d.sync += kept.eq(Mux(self.continues, read.data, 0))
+        return kept
 
     def _tree(self, m: Module, terms: list[_Term], chains: Mapping[int, Value]) -> list[_Term]:
         """Add products until no more are left than the accumulator takes.
@@ -220,6 +245,12 @@ def _named(m: Module, value: Value, name: str) -> Signal:
     signal = Signal(value.shape(), name=name)
     m.d.comb += signal.eq(value)
     return signal
+
+
+def sum_row_bits(manifest: Manifest) -> int | None:
+    """Width of a row's number in the memories of row groups' sums; None where lanes keep none."""
+    sums = manifest.parameters.lane_sums
+    return row_bits(sums) if sums else None
 
 
 def lanes_per_module(manifest: Manifest) -> int:

@@ -40,6 +40,7 @@ _READ_TO_LOAD = (
     "second_word",
     "second_ends",
     "third_row",
+    "sections",
 )
 """Fields that set up a walk, and that nobody asks for after that."""
 
@@ -63,6 +64,11 @@ class OpFields:
     def skip(self) -> bool:
         """Whether row groups skip words."""
         return "first_word" in self.widths
+
+    @property
+    def sections(self) -> bool:
+        """Whether lanes can keep the sums of row groups, from one section of an operation to the next."""
+        return "sections" in self.widths
 
     @property
     def of_next(self) -> StructLayout:
@@ -240,7 +246,8 @@ class _ConstantProgram(ProgramStore):
         self.drained = self._constants(drain_fields(program, manifest.layers, manifest.numerics.unit))
 
     def issued(self, more: Mapping[str, list[int]] | None = None) -> OpFields:
-        return self._constants(issue_fields(self._manifest.program) | dict(more or {}))
+        issued = issue_fields(self._manifest.program, sections=self._manifest.parameters.lane_sums > 0)
+        return self._constants(issued | dict(more or {}))
 
     def _constants(self, values: Mapping[str, list[int]]) -> OpFields:
         """Return constant fields, as wide as they need to be."""

@@ -33,12 +33,12 @@ FIRST: Final = Bases()
 """Where the only network begins, or the first one."""
 
 
-def issue_fields(program: Program, bases: Bases = FIRST) -> Fields:
-    """The fields of every operation that the sequencer reads."""
+def issue_fields(program: Program, bases: Bases = FIRST, sections: bool = False) -> Fields:
+    """The fields of every operation that the sequencer reads; also those of ``sections``, on request."""
     ops, first = program.ops, bases.operations
     return {
         # Both less 1: the registers count down to 0.
-        "columns": [op.columns - 1 for op in ops],
+        "columns": [len(op.group_words[0]) - 1 if op.sections else op.columns - 1 for op in ops],
         "groups": [op.groups - 1 for op in ops],
         "drain_cycles": [op.drain_cycles for op in ops],
         "last_drain_cycles": [op.last_drain_cycles for op in ops],
@@ -65,6 +65,15 @@ def issue_fields(program: Program, bases: Bases = FIRST) -> Fields:
         "source": [op.source for op in ops],
         "source_copied": [op.source + program.copy_words * op.reads_copy for op in ops],
         **(_kept_fields(program) if program.kept else {}),
+        **(_section_fields(program) if sections else {}),
+    }
+
+
+def _section_fields(program: Program) -> Fields:
+    """The fields of a program where lanes keep sums; words of a section less 1 are in ``columns``."""
+    return {
+        "sections": [max(0, len(op.sections) - 1) for op in program.ops],
+        "last_columns": [len(op.group_words[-1]) - 1 for op in program.ops],
     }
 
 
@@ -105,6 +114,7 @@ def issue_widths(parameters: Parameters, timing: UnitTiming) -> dict[str, int]:
         "follows": capacity.operations - 1,
         "source": capacity.vector_words - 1,
         "source_copied": capacity.vector_words - 1,
+        **(dict.fromkeys(("sections", "last_columns"), columns - 1) if parameters.lane_sums else {}),
     }
     flags = (
         "single",

@@ -85,9 +85,9 @@ class Issued:
 
         at = self.start
         for group, (words, end) in enumerate(zip(self.op.group_words, self.ends, strict=True)):
-            # As the sequencer's admission: a word of the first group waits until it is there, a group's
-            # last one until the drain is free.
-            if group == 0 and self.readable:
+            # As the sequencer's admission: a word of a section's first group waits until it is there, a
+            # group's last one until the drain is free.
+            if group % self.op.groups == 0 and self.readable:
                 for word in words[:-1]:
                     at = issue(max(at, self.readable[min(word, len(self.readable) - 1)]), 1)
             else:
@@ -98,7 +98,7 @@ class Issued:
     def beats(self, stage: int) -> list[tuple[int, int]]:
         """Return runs of cycles with a beat in a stage: the first one, and the one after the last."""
         counts = [self.op.drain_beats] * (self.op.groups - 1) + [self.op.last_drain_beats]
-        runs = list(zip([end + stage for end in self.ends], counts, strict=True))
+        runs = list(zip([end + stage for end in self.ends[-self.op.groups :]], counts, strict=True))
         if self.op.beat_cycles == 1:
             return [(first, first + count) for first, count in runs]
         beats = [first + self.op.beat_cycles * beat for first, count in runs for beat in range(count)]
@@ -144,7 +144,7 @@ class Timeline:
         self.issued = ends[-1]
         self.free = ends[-1] + 1 + op.idle_cycles
         if op.yields:
-            stage = op.results
+            stage, ends = op.results, ends[-op.groups :]
             assert ends[0] + stage >= self.stored_until, "results come in the order of their operations"
             last_beat = self.drain_free + stage - op.beat_cycles
             words = -(-op.last_units // self.parameters.macs) if op.beat_cycles > 1 else 1
@@ -437,7 +437,7 @@ class StepSchedule(Schedule):
         """Count the cycles that the manifest states."""
         program, parameters = self.program, self.parameters
         begins = 1 - -(-program.inputs // parameters.beat_in)
-        warm = Timeline(program, parameters, free=begins)
+        warm = Timeline(program, parameters, free=begins, drain_free=begins)
         layers = []
         body = program.ops[program.body : program.prefetch]
         before = 0
@@ -461,7 +461,7 @@ class StepSchedule(Schedule):
         before += decides
         layers[-1] = layers[-1].replace(overhead_cycles=layers[-1].overhead_cycles + decides)
         array_cycles = sum(layer.array_cycles for layer in layers)
-        alone = Timeline(program, parameters, free=begins)
+        alone = Timeline(program, parameters, free=begins, drain_free=begins)
         _, first_step = alone.step(alone.beats(begins), first_step=True)
         return Cycles(
             step_latency_cycles=before,

@@ -6,9 +6,12 @@ dense layer. Groups drain ``gate_units`` units or outputs at a time, a *beat*, i
 cycle, or one in ``beat_cycles`` if its results fill several words of the vector memory.
 """
 
-from collections.abc import Sequence
-from itertools import pairwise
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.numerics import SKIPS, LayerShape, continues_sums, leads_to
@@ -34,6 +37,11 @@ _MOST_OUTSTANDING = 3
 
 OpKind = Literal["recurrent", "input", "dense"]
 
+Sections = Mapping[int, tuple[int, ...]]
+"""Words of the vector in each section of the product of a layer with its input, by the layer's index."""
+
+NO_SECTIONS: Final[Sections] = MappingProxyType({})
+
 
 class Op(Record):
     """One matrix-vector product on the array: ``groups`` row groups of ``columns`` words each.
@@ -55,6 +63,9 @@ class Op(Record):
     kept: Groups | None = None
     """The words of the vector that each group multiplies, in order; all, if None. The first group's last one
     is the vector's last: once that group is issued, everything that the operation waits for is there."""
+    sections: tuple[int, ...] = ()
+    """Words of the vector in each section, all but the last of the same number; none if it is one. All groups
+    multiply the first section's words, then all the next one's; meanwhile lanes keep their sums."""
     source: int
     """First word of the vector read (context); 0 of the input buffer if ``from_input``."""
     from_input: bool
@@ -108,10 +119,21 @@ class Op(Record):
     results: int
     """Number of cycles from a group's last word to its first beat's results being written."""
 
+    @model_serializer(mode="wrap")
+    def _without_sections(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave ``sections`` out where there are none: the programs of such builds do not know of them."""
+        fields: dict[str, Any] = handler(self)
+        return (
+            fields if self.sections else {name: each for name, each in fields.items() if name != "sections"}
+        )
+
     @property
     def group_words(self) -> tuple[Sequence[int], ...]:
-        """The words of the vector that each group multiplies."""
-        return (range(self.columns),) * self.groups if self.kept is None else self.kept
+        """The words of the vector that each group multiplies, section after section."""
+        if self.kept is not None:
+            return self.kept
+        ends = [0, *accumulate(self.sections)] if self.sections else [0, self.columns]
+        return tuple(range(*section) for section in pairwise(ends) for _ in range(self.groups))
 
     @property
     def words(self) -> int:
@@ -233,8 +255,9 @@ class _Layout:
         timing: UnitTiming,
         copies: bool,
         kept: Kept,
+        sections: Sections,
     ) -> None:
-        self.kept = kept
+        self.kept, self.sections = kept, sections
         self.shapes = shapes
         self.parameters = parameters
         self.timing = timing
@@ -285,6 +308,7 @@ class _Layout:
             columns=columns,
             groups=groups,
             kept=kept,
+            sections=() if kind == "recurrent" else self.sections.get(index, ()),
             weights=self.weights,
             shifts=self.shifts,
             drain_beats=parameters.drain_beats(per_group),
@@ -327,12 +351,13 @@ def compile_program(
     kept: Kept = NOTHING_SKIPPED,
     *,
     kept_results: bool = False,
+    sections: Sections = NO_SECTIONS,
 ) -> Program:
     """Allocate the memories and order the operations of one step.
 
     ``timing`` is that of the unit that computes the layers' cells; ``kept`` says which words are issued of
-    products that skip some. ``kept_results``: the results go to a memory of whole sequences, and none to the
-    output queue.
+    products that skip some, ``sections`` which are multiplied section by section. ``kept_results``: the
+    results go to a memory of whole sequences, and none to the output queue.
 
     Raises ConfigurationError if it does not fit the parameters' capacities, or they do not fit ``kept``.
     """
@@ -341,7 +366,7 @@ def compile_program(
     if any(layer.kind == "norm" for layer in shapes):
         parameters.require_fixed_program(no_norms_program())
     prefetches = shapes[0].recurrent and shapes[0].feedback == 0
-    layout = _Layout(shapes, parameters, timing, prefetches, kept)
+    layout = _Layout(shapes, parameters, timing, prefetches, kept, sections)
     body = sum(layer.recurrent for layer in shapes)
     bias_of, partials_at = _prepare(layout, body, prefetches)
     cells = _compute(layout, partials_at, prefetches)
@@ -617,18 +642,21 @@ def group_ends(op: Op, start: int, drain_free: int, readable: Sequence[int] = ()
     """Return the issue cycles of each group's last word, if the first word may issue in cycle ``start``.
 
     ``drain_free`` is the first cycle in which a group may end; the one after this operation is returned with
-    the list. ``readable`` is the first cycle in which each word of the
+    the list, in which each section has all groups. ``readable`` is the first cycle in which each word of the
     vector can be read (at once, if none are given).
     """
-    ends = []
-    for group, words in enumerate(op.group_words):
-        if group == 0 and readable:
+    ends: list[int] = []
+    drains = (*(1,) * (len(op.group_words) - op.groups), *(op.drain_cycles,) * (op.groups - 1))
+    drains = (*drains, op.last_drain_cycles)
+    for number, (words, drain) in enumerate(zip(op.group_words, drains, strict=True)):
+        # Sums that lanes keep are stored in one cycle.
+        if number % op.groups == 0 and readable:
             for word in words:
                 # Results that are waited for may be of a shorter vector: then the others wait for all of it.
                 start = max(start, readable[min(word, len(readable) - 1)]) + 1
             start -= len(words)
         end = max(start + len(words) - 1, drain_free)
-        drain_free = end + (op.last_drain_cycles if group == op.groups - 1 else op.drain_cycles)
+        drain_free = end + drain
         ends.append(end)
         start = end + 1
     return ends, drain_free
@@ -656,6 +684,7 @@ def idle_between(path: Sequence[Op], adder: Op, partial_to_add: int) -> int:
     # A later start moves the ends by less if they wait for the drain: so all numbers are tried in turn.
     for idle_cycles in range(partial_to_add + 1):
         added, _ = group_ends(adder, last + 1 + idle_cycles, drain_free)
-        if all(at >= end + partial_to_add for end, at in zip(partials, added, strict=True)):
+        groups = zip(partials[-adder.groups :], added[-adder.groups :], strict=True)
+        if all(at >= end + partial_to_add for end, at in groups):
             return idle_cycles
     raise AssertionError("the first group ends after its start")

@@ -24,8 +24,8 @@ class Admission(Component):
     ===========  ===============================================  ===========================================
 
     In an operation's first group, each word waits until it is in the vector memory or the input. The later
-    groups read the same words again. Its first word waits for room for the output, a group's last word until
-    the drain is free.
+    groups read the same words again. So it is in each section, where lanes keep sums. The operation's first
+    word waits for room for the output, a group's last word until the drain is free.
     """
 
     fetched: Fetched = In(Fetched)
@@ -47,6 +47,7 @@ class Admission(Component):
     """The room of an operation that began is not needed any more: another program may come."""
 
     def __init__(self, fields: OpFields) -> None:
+        self._sections = fields.sections
         super().__init__(fields)
 
     def elaborate(self, platform: object) -> Module:
@@ -92,8 +93,12 @@ class Admission(Component):
     def _wraps(self) -> Value:
         """Whether the next group's first word may follow a group's last."""
         op = self.fetched.op
-        drained: Value = ~(self.walk.single_follows(op) & ~op.one_cycle)
-        return ~self.walk.idles_on & drained
+        drained: Value = ~(self.walk.single_follows(op) & ~self.walk.one_cycle(op))
+        free: Value = ~self.walk.idles_on & drained
+        if self._sections:
+            # A section's first group waits, as the operation's does.
+            free &= ~self.walk.section_ends | (self.results_ready.waits & self.input_ready.waits)
+        return free
 
     def _goes_on(self) -> Value:
         """Whether the next word may follow within a group."""

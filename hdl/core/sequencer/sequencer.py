@@ -156,6 +156,13 @@ class Sequencer(ProgramPart):
             self.input_taken.eq(walk.ends & op.from_input),
             self.abandons.eq(self.window | (steps.redirect & walk.underway)),
         ]
+        if steps.fields.sections:
+            m.d.comb += [
+                self.token.first.eq(walk.first_column),
+                self.token.keeps.eq(walk.keeps),
+                self.token.continues.eq(walk.continues),
+                self.token.sum_row.eq(walk.group),
+            ]
 
 
 class Activity(Component):

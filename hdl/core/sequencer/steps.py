@@ -66,6 +66,23 @@ class Walk(Interface):
     """Its number in the vector, and that of the one after it; in the first group only, unless words are
     skipped."""
 
+    first_column: Signal = Out(lambda fields: 1 if fields.sections else None)
+    """It is the first of its group, or of what a section has of that."""
+    keeps: Signal = Out(lambda fields: 1 if fields.sections else None)
+    continues: Signal = Out(lambda fields: 1 if fields.sections else None)
+    """There are later sections, and earlier ones."""
+    section_ends: Signal = Out(lambda fields: 1 if fields.sections else None)
+    """It is the last of its section, and not of the last one: the next section's first word follows, whose
+    number in the vector is ``word``."""
+    ends_in_last: Signal = Out(lambda fields: 1 if fields.sections else None)
+    """The next section is the last one."""
+    single_next: Signal = Out(lambda fields: 1 if fields.sections else None)
+    """If it ends a group, the next one has one word."""
+    group: Signal = Out(
+        lambda fields: row_bits(fields.manifest.parameters.lane_sums) if fields.sections else None
+    )
+    """Groups of its section that follow its own: the number of its sum."""
+
     @property
     def _skips(self) -> bool:
         """Whether groups skip words."""
@@ -81,8 +98,17 @@ class Walk(Interface):
 
     def single_follows(self, op: Struct) -> Value:
         """Whether the group after this one, of the same operation ``op``, has one word."""
+        fields: OpFields = self.signature.given
+        if fields.sections:
+            return self.single_next
         single: Value = self.last_follows if self._skips else op.single
         return single
+
+    def one_cycle(self, op: Struct) -> Value:
+        """Whether a group of the operation ``op`` that is not its last one drains in one cycle."""
+        fields: OpFields = self.signature.given
+        one: Value = op.one_cycle | self.keeps if fields.sections else op.one_cycle
+        return one
 
 
 def exceeds(a: Value, b: Value) -> Value:

@@ -56,6 +56,7 @@ class Walker(Component):
 
     def __init__(self, fields: OpFields) -> None:
         self._words = group_words(fields)
+        self._sections = fields.sections
         super().__init__(fields)
 
     def elaborate(self, platform: object) -> Module:
@@ -77,22 +78,30 @@ class Walker(Component):
         follows_last = self._words.look_ahead(m, self, last_column)
         # Groups that follow this one.
         group = Signal(next_op.groups.shape(), reset_less=True)
+        before_last: Value = group == 1
+        is_last = next_op.groups == 0
+        if self._sections:
+            # The groups of earlier sections are not the operation's last.
+            before_last &= ~walk.keeps
+            is_last &= next_op.sections == 0
         with m.If(self.issued):
             m.d.sync += [
                 begins.eq(0),
                 last_column.eq(follows_last),
-                last_word.eq(follows_last & Mux(last_column, group == 1, last_group)),
+                last_word.eq(follows_last & Mux(last_column, before_last, last_group)),
             ]
             with m.If(last_column):
-                m.d.sync += [first_group.eq(0), group.eq(group - 1), last_group.eq(group == 1)]
+                m.d.sync += [first_group.eq(0), group.eq(group - 1), last_group.eq(before_last)]
+        if self._sections:
+            self._begin_sections(m, last_column, first_group, group)
         with m.If(self.fetched.load):
             m.d.sync += [
                 begins.eq(1),
                 first_group.eq(1),
                 last_column.eq(next_op.single),
-                last_word.eq(next_op.single & (next_op.groups == 0)),
+                last_word.eq(next_op.single & is_last),
                 group.eq(next_op.groups),
-                last_group.eq(next_op.groups == 0),
+                last_group.eq(is_last),
             ]
         m.d.comb += [
             walk.begins.eq(begins),
@@ -101,6 +110,32 @@ class Walker(Component):
             walk.last_column.eq(last_column),
         ]
         return last_word
+
+    def _begin_sections(self, m: Module, last_column: Signal, first_group: Signal, group: Signal) -> None:
+        """Count sections; behind the last group of one begins the first of the next."""
+        next_op, walk = self.fetched.next_op, self.walk
+        left = Signal(next_op.sections.shape(), reset_less=True, name="sections_left")
+        groups = Signal.like(group, reset_less=True, name="all_groups")
+        first_column, continues = Signal(reset_less=True), Signal(reset_less=True)
+        with m.If(self.issued):
+            m.d.sync += first_column.eq(last_column)
+            with m.If(walk.section_ends):
+                m.d.sync += [left.eq(left - 1), continues.eq(1), first_group.eq(1), group.eq(groups)]
+        with m.If(self.fetched.load):
+            m.d.sync += [
+                left.eq(next_op.sections),
+                groups.eq(next_op.groups),
+                first_column.eq(1),
+                continues.eq(0),
+            ]
+        m.d.comb += [
+            walk.keeps.eq(left != 0),
+            walk.section_ends.eq(last_column & (group == 0) & walk.keeps),
+            walk.ends_in_last.eq(left == 1),
+            walk.first_column.eq(first_column),
+            walk.continues.eq(continues),
+            walk.group.eq(group),
+        ]
 
     def _address(self, m: Module) -> None:
         """Step through the rows of weights, and in each group through the words of the vector."""
@@ -124,6 +159,9 @@ class Walker(Component):
         # Whether more than one cycle is left is known a cycle ahead: admission waits for it.
         drains, idles_on = Signal(), Signal()
         cycles = Mux(walk.last_group, op.last_drain_cycles, op.drain_cycles)
+        if self._sections:
+            # Sums that lanes keep are stored in one.
+            cycles = Mux(walk.keeps, 1, cycles)
         with m.If(drain_left != 0):
             m.d.sync += [drain_left.eq(drain_left - 1), drains.eq(drain_left > 2)]
         with m.If(self.issued & walk.last_column):
@@ -210,6 +248,51 @@ class _AllWords(Words):
         return walker.vector_start
 
 
+class _SectionWords(_AllWords):
+    """Counts the words of sections: every group has all of a section's.
+
+    Behind a section's last group, the next section's first word has the number that followed the last word of
+    the section's first group.
+    """
+
+    def look_ahead(self, m: Module, walker: Walking, last_column: Signal) -> Value:
+        op, next_op, walk = walker.fetched.op, walker.fetched.next_op, walker.walk
+        # Words that follow this one in its group, and those that follow the first one in all its section's.
+        column, one_left = Signal(op.columns.shape(), reset_less=True), Signal(reset_less=True)
+        size = Signal.like(column, reset_less=True, name="section_columns")
+        next_size = Mux(walk.section_ends & walk.ends_in_last, op.last_columns, size)
+        with m.If(walker.issued):
+            m.d.sync += [
+                size.eq(next_size),
+                column.eq(Mux(last_column, next_size, column - 1)),
+                one_left.eq(Mux(last_column, next_size == 1, column == 2)),
+            ]
+        with m.If(walker.fetched.load):
+            columns = next_op.columns
+            m.d.sync += [size.eq(columns), column.eq(columns), one_left.eq(columns == 1)]
+        m.d.comb += [walk.last_follows.eq(one_left), walk.single_next.eq(next_size == 0)]
+        return Mux(last_column, walk.single_next, one_left)
+
+    def number(self, m: Module, walker: Walking) -> None:
+        word = Signal.like(walker.walk.word, reset_less=True)
+        next_word = Signal.like(walker.walk.next_word, reset_less=True)
+        with m.If(walker.issued & walker.walk.first_group):
+            m.d.sync += [word.eq(next_word), next_word.eq(next_word + 1)]
+        with m.If(walker.fetched.load):
+            m.d.sync += [word.eq(0), next_word.eq(1)]
+        m.d.comb += [walker.walk.word.eq(word), walker.walk.next_word.eq(next_word)]
+
+    def step(self, m: Module, walker: Walking, weight_row: Signal, vector_row: Signal, start: Signal) -> None:
+        walk = walker.walk
+        again = walker.issued & walk.last_column & ~walk.section_ends
+        m.d.sync += [
+            weight_row.eq(weight_row + walker.issued),
+            vector_row.eq(Mux(again, start, vector_row + walker.issued)),
+        ]
+        with m.If(walker.issued & walk.section_ends):
+            m.d.sync += start.eq(vector_row + 1)
+
+
 class _KeptWords(Words):
     """Looks the kept words up: which they are, and where groups end, is a table of constants.
 
@@ -274,5 +357,7 @@ class _KeptWords(Words):
 
 
 def group_words(fields: OpFields) -> Words:
-    """Return the words of a program's groups: the kept ones if it skips some, else all."""
-    return _KeptWords(fields.manifest) if fields.skip else _AllWords()
+    """Return the words of a program's groups: the kept ones if it skips some, else all, or a section's."""
+    if fields.skip:
+        return _KeptWords(fields.manifest)
+    return _SectionWords() if fields.sections else _AllWords()

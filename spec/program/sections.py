@@ -1,0 +1,65 @@
+"""Sections of products: the order in which a layer's words are multiplied where lanes keep sums of groups.
+
+A layer that waits for its vector multiplies meanwhile, for all row groups, the words that are there: the
+first section. What is left behind the last result is the last section, and not almost the whole product.
+"""
+
+from collections.abc import Iterator
+
+from rtlstm.spec.cells.unit import UnitTiming
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.numerics import LayerShape
+from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.program.passes import NOTHING_SKIPPED, Kept
+from rtlstm.spec.program.schedule import StepSchedule
+from rtlstm.spec.program.step import NO_SECTIONS, Program, compile_program
+
+_LEAST_GROUPS = 4
+"""A kept sum can be read four cycles after its group's last word, and each other group takes a cycle."""
+_MOST_SECTIONS = 3
+_MOST_SIZES = 16
+"""Sizes of sections that are tried."""
+
+
+def plan_program(
+    shapes: tuple[LayerShape, ...], parameters: Parameters, timing: UnitTiming, kept: Kept = NOTHING_SKIPPED
+) -> Program:
+    """Compile a step's program, with the sections that make its latency least and its interval no longer.
+
+    Layer by layer, sizes of sections are tried on the schedule. The parameters are those of
+    :func:`rtlstm.spec.program.step.compile_program`, and the errors, too. Raises ConfigurationError if lanes
+    are to keep sums of a program that skips words.
+    """
+    program = compile_program(shapes, parameters, timing, kept)
+    if not parameters.lane_sums:
+        return program
+    if kept:
+        raise ConfigurationError(
+            "`lane_sums` must be 0 in a build that skips words, whose order is a table of its own; leave out "
+            "`lane_sums` or `skip_zeros`"
+        )
+
+    def cycles(program: Program) -> tuple[int, int]:
+        found = StepSchedule(program, parameters).count(shapes)
+        return found.step_latency_cycles, found.step_interval_cycles
+
+    best, chosen = cycles(program), NO_SECTIONS
+    most = best[1]
+    for op in program.ops[program.body : program.prefetch]:
+        if not _LEAST_GROUPS <= op.groups <= parameters.lane_sums:
+            continue
+        for sizes in _sizes(op.columns):
+            sections = {**chosen, op.layer: sizes}
+            tried = compile_program(shapes, parameters, timing, sections=sections)
+            reached = cycles(tried)
+            if reached[1] <= most and reached < best:
+                best, program, chosen = reached, tried, sections
+    return program
+
+
+def _sizes(columns: int) -> Iterator[tuple[int, ...]]:
+    """Yield sizes of two or more sections of so many words; all but the last are equal."""
+    for count in range(2, _MOST_SECTIONS + 1):
+        largest = (columns - 1) // (count - 1)
+        for size in range(1, largest + 1, -(-largest // _MOST_SIZES) or 1):
+            yield (*(size,) * (count - 1), columns - size * (count - 1))
