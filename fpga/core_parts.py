@@ -229,6 +229,8 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
     units, lanes, blocks, macs = parameters.gate_units, parameters.lanes, parameters.blocks, parameters.macs
     accumulator, partial = numerics.accumulator.bits, numerics.accumulator.partial_bits
     total = _adder_luts(_accumulated(parameters), accumulator, family)
+    # A kept sum is 0 for most words, and joins the total before its adder.
+    total += 2 * accumulator * (parameters.lane_sums is not None)
     levels = _levels(parameters, numerics.weight_bits + numerics.data_bits)
     tree = sum(_adder_luts(terms, bits, family) for adders, bits in levels for terms in adders)
     chained = _chained_sums(manifest, family, multipliers)
@@ -355,6 +357,13 @@ def _tree_registers(parameters: Parameters, bits: int) -> int:
     )
 
 
+def _kept_sum(manifest: Manifest) -> int:
+    """Return the registers of a lane that keeps sums: the one that is added, and what stands until one is
+    written, three cycles after its row."""
+    sums = manifest.parameters.lane_sums
+    return 0 if sums is None else manifest.numerics.accumulator.bits + 3 * ceil_log2(sums) + 1
+
+
 def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -> dict[str, float]:
     """Return the registers of a core's parts in units of about one flip-flop."""
     parameters, numerics = manifest.parameters, manifest.numerics
@@ -370,7 +379,7 @@ def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) ->
     cells = manifest.regions.get(Region.CELLS)
     last = max(op.results for op in manifest.program.ops)
     return {
-        "sums": lanes * (tree + 2 * numerics.accumulator.bits)
+        "sums": lanes * (tree + 2 * numerics.accumulator.bits + _kept_sum(manifest))
         - chained * (numerics.weight_bits + numerics.data_bits + 1),
         "products": sum(
             _registers(some, blocks, family, family.is_hard(some, multipliers))

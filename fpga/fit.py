@@ -569,7 +569,11 @@ class _Search:
         for index, shape in enumerate(self._shapes):
             groups, columns = -(-shape.rows // lanes), -(-shape.inputs // macs)
             read = there[index + 1 - shape.before] if index else 0
-            free = max(free, read) + (groups - 1) * columns + 1
+            if 1 < groups <= (self._request.lane_sums or 0):
+                # What is there of its vector has been multiplied for all groups.
+                free = max(free + (groups * columns if index else 0), read + groups)
+            else:
+                free = max(free, read) + (groups - 1) * columns + 1
             # Partial sums of a skip are added without idle cycles.
             # A layer's words are issued before the results that they contain are there.
             ahead = stages.pipeline.operand if index else 0

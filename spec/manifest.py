@@ -463,7 +463,7 @@ class Manifest(Record):
     def program_at(self, bases: Bases) -> tuple[list[list[tuple[int, int]]], list[tuple[int, int]]]:
         """Value and width of the fields of each operation, and of a step, of a loadable program that begins
         at these rows."""
-        issued = issue_fields(self.program, bases, self.parameters.lane_sums > 0)
+        issued = issue_fields(self.program, bases, self.parameters.lane_sums is not None)
         drained = drain_fields(self.program, self.layers, self.numerics.unit, bases)
         columns = [
             (fields[name], width)

@@ -134,7 +134,6 @@ _MOST_FACTOR_BITS = 18
 """Largest narrower factor of a lane's products."""
 
 Size = Annotated[int, Field(ge=1, le=1024)]
-LaneSums = Annotated[int, Field(ge=0, le=256)]
 
 Tables = Annotated[
     TableKind,
@@ -180,6 +179,14 @@ class CoreOptions(Record):
             group=HARDWARE,
         ),
     ] = None
+    lane_sums: Annotated[
+        Annotated[int, Field(ge=4, le=256)] | None,
+        Option(
+            "Row groups of which each lane keeps a sum, to multiply early what is there of their vector. "
+            "Default: none.",
+            group=HARDWARE,
+        ),
+    ] = None
 
 
 class Parameters(CoreOptions):
@@ -204,8 +211,6 @@ class Parameters(CoreOptions):
     """Kind of memory for the weights."""
     table_memory: TableMemory = "ram"
     """Kind of memory for the tables of sigmoid and tanh."""
-    lane_sums: LaneSums = 0
-    """Row groups of which each lane can keep a sum, while all of them multiply what is there of a vector."""
     capacity: Capacity | None = None
     """Capacities of a loadable program; None if the program is a constant of the build."""
     family: FamilyName = GENERIC
@@ -266,7 +271,7 @@ class Parameters(CoreOptions):
         """Leave out ``decide`` where nothing is decided, and ``lane_sums`` where none are kept: the hashes of
         such builds do not know of them."""
         fields: dict[str, Any] = handler(self)
-        unset = {name for name in ("decide", "lane_sums") if not getattr(self, name)}
+        unset = {name for name in ("decide", "lane_sums") if getattr(self, name) is None}
         return {name: each for name, each in fields.items() if name not in unset}
 
     @classmethod

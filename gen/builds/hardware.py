@@ -31,7 +31,7 @@ from rtlstm.spec.record import Record, option_values
 
 _OF_ARRAYS = (
     *("lanes", "macs", "gate_units", "multipliers", "lut_lanes", "weight_memory", "table_memory"),
-    *("skip_zeros", "max_steps"),
+    *("skip_zeros", "max_steps", "lane_sums"),
 )
 """Options that a spatial build does not have."""
 _CLOCKS: Mapping[int, float] = {1: 26.5, 2: 51.0, 3: 69.9, 6: 95.2, 9: 132.1}

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 
 from rtlstm.hdl.component import Component, In, Out
-from rtlstm.hdl.core.lane import lanes_per_module, make_lane, sum_row_bits
+from rtlstm.hdl.core.lane import if_sums_kept, lanes_per_module, make_lane, sum_row_bits
 from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.primitives.pipeline import copies, delay
 from rtlstm.spec.manifest import Manifest
@@ -66,15 +66,15 @@ class MacArray(Component):
     write: Signal = In(1)
     """Store a word, ``write_data``, in a row of a lane's bank."""
     sum_row: Signal = In(sum_row_bits)
-    continues: Signal = In(lambda manifest: 1 if manifest.parameters.lane_sums else None)
-    keeps: Signal = In(lambda manifest: 1 if manifest.parameters.lane_sums else None)
+    continues: Signal = In(if_sums_kept)
+    keeps: Signal = In(if_sums_kept)
     """As the lanes', where they keep sums of row groups."""
     held: Signal = Out(lambda manifest: manifest.parameters.lanes * manifest.numerics.accumulator.bits)
     """Each lane's last row sum."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
-        keeps = manifest.parameters.lane_sums > 0
+        keeps = manifest.parameters.lane_sums is not None
         self._passed = (*PASSED, "sum_row") if keeps else PASSED
         self._events = EVENTS | (dict.fromkeys(KEEPING, 0) if keeps else {})
         self._of_lanes = (*LANE_INPUTS, "sum_row", *KEEPING) if keeps else LANE_INPUTS

@@ -43,6 +43,17 @@ _Term = tuple[Value, Value | None]
 """A signed value, and a carry that belongs to it, if it has one."""
 
 
+def sum_row_bits(manifest: Manifest) -> int | None:
+    """Width of a row's number in the memories of row groups' sums; None where lanes keep none."""
+    sums = manifest.parameters.lane_sums
+    return row_bits(sums) if sums else None
+
+
+def if_sums_kept(manifest: Manifest) -> int | None:
+    """Width of a port that there is only where lanes keep sums."""
+    return 1 if manifest.parameters.lane_sums else None
+
+
 class Lane(SharedModule):
     """Dot products of one or two rows with a vector, one word of ``macs`` values per cycle.
 
@@ -59,9 +70,9 @@ class Lane(SharedModule):
     ends: Signal = In(1)
     """The registered sum of products counts; it counts and ends a row (or nothing counts, and what was added
     is dropped)."""
-    sum_row: Signal = In(lambda manifest: sum_row_bits(manifest))
-    continues: Signal = In(lambda manifest: 1 if manifest.parameters.lane_sums else None)
-    keeps: Signal = In(lambda manifest: 1 if manifest.parameters.lane_sums else None)
+    sum_row: Signal = In(sum_row_bits)
+    continues: Signal = In(if_sums_kept)
+    keeps: Signal = In(if_sums_kept)
     """Where sums of row groups are kept: the word's row in their memory, two cycles before the word's sum of
     products counts; in the cycle before, that it is added to that row's sum; with ``ends``, that the row's
     sum is to be stored there."""
@@ -245,12 +256,6 @@ def _named(m: Module, value: Value, name: str) -> Signal:
     signal = Signal(value.shape(), name=name)
     m.d.comb += signal.eq(value)
     return signal
-
-
-def sum_row_bits(manifest: Manifest) -> int | None:
-    """Width of a row's number in the memories of row groups' sums; None where lanes keep none."""
-    sums = manifest.parameters.lane_sums
-    return row_bits(sums) if sums else None
 
 
 def lanes_per_module(manifest: Manifest) -> int:

@@ -246,7 +246,8 @@ class _ConstantProgram(ProgramStore):
         self.drained = self._constants(drain_fields(program, manifest.layers, manifest.numerics.unit))
 
     def issued(self, more: Mapping[str, list[int]] | None = None) -> OpFields:
-        issued = issue_fields(self._manifest.program, sections=self._manifest.parameters.lane_sums > 0)
+        sections = self._manifest.parameters.lane_sums is not None
+        issued = issue_fields(self._manifest.program, sections=sections)
         return self._constants(issued | dict(more or {}))
 
     def _constants(self, values: Mapping[str, list[int]]) -> OpFields:

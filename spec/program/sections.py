@@ -26,16 +26,17 @@ def plan_program(
 ) -> Program:
     """Compile a step's program, with the sections that make its latency least and its interval no longer.
 
-    Layer by layer, sizes of sections are tried on the schedule. The parameters are those of
-    :func:`rtlstm.spec.program.step.compile_program`, and the errors, too. Raises ConfigurationError if lanes
+    Layer by layer, sizes of sections are tried on the schedule, until none is better. Parameters and errors
+    are those of :func:`rtlstm.spec.program.step.compile_program`. Raises ConfigurationError, too, if lanes
     are to keep sums of a program that skips words.
     """
     program = compile_program(shapes, parameters, timing, kept)
-    if not parameters.lane_sums:
+    sums = parameters.lane_sums
+    if sums is None:
         return program
     if kept:
         raise ConfigurationError(
-            "`lane_sums` must be 0 in a build that skips words, whose order is a table of its own; leave out "
+            "`lane_sums` cannot be given for a build that skips words, whose order is in a table; leave out "
             "`lane_sums` or `skip_zeros`"
         )
 
@@ -43,17 +44,17 @@ def plan_program(
         found = StepSchedule(program, parameters).count(shapes)
         return found.step_latency_cycles, found.step_interval_cycles
 
-    best, chosen = cycles(program), NO_SECTIONS
+    best, chosen, before = cycles(program), NO_SECTIONS, None
     most = best[1]
-    for op in program.ops[program.body : program.prefetch]:
-        if not _LEAST_GROUPS <= op.groups <= parameters.lane_sums:
-            continue
-        for sizes in _sizes(op.columns):
-            sections = {**chosen, op.layer: sizes}
-            tried = compile_program(shapes, parameters, timing, sections=sections)
-            reached = cycles(tried)
-            if reached[1] <= most and reached < best:
-                best, program, chosen = reached, tried, sections
+    while chosen is not before:
+        before = chosen
+        for op in program.ops[program.body : program.prefetch]:
+            for sizes in _sizes(op.columns) if _LEAST_GROUPS <= op.groups <= sums else ():
+                sections = {**chosen, op.layer: sizes}
+                tried = compile_program(shapes, parameters, timing, sections=sections)
+                reached = cycles(tried)
+                if reached[1] <= most and reached < best:
+                    best, program, chosen = reached, tried, sections
     return program
 
 

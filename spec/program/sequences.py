@@ -106,6 +106,11 @@ def compile_sequences(
         "a loadable core takes steps one by one, but this network has a reverse direction; "
         "generate a separate build for it, without `capacities` and `device`"
     )
+    if parameters.lane_sums is not None:
+        raise ConfigurationError(
+            "`lane_sums` needs a core that takes steps one by one, but this network has a reverse direction; "
+            "leave it out"
+        )
     longest = longest_sequence(parameters.max_steps)
     check_gate_units(parameters.gate_units, parameters.macs)
     merger = _Merger(shapes, passes, parameters, timing, kept)

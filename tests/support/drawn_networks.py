@@ -319,6 +319,7 @@ def _parameters(draw: Draw, settings: QuantizationSettings, whole: bool) -> Para
         lut_macs=lut_macs,
         lut_lanes=lut_lanes,
         tables=settings.tables,
+        lane_sums=None if whole else draw(st.sampled_from([None, None, 5, 16])),
         family=family,
         pipeline=pipeline,
     )
