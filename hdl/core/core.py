@@ -211,11 +211,16 @@ class Core(CorePorts, Component):
             array.write_data.eq(access.write_data),
         ]
         if parameters.lane_sums:
-            word, coming = tokens.at(summed), tokens.at(summed - 1)
+            coming = tokens.at(summed - 2)
+            keeps, continues = Signal(), Signal()
+            m.d.sync += [
+                keeps.eq(before.valid & before.last & before.keeps),
+                continues.eq(coming.valid & coming.first & coming.continues),
+            ]
             m.d.comb += [
-                array.sum_row.eq(tokens.at(summed - 2).sum_row),
-                array.continues.eq(coming.valid & coming.first & coming.continues),
-                array.keeps.eq(word.valid & word.last & word.keeps),
+                array.sum_row.eq(coming.sum_row),
+                array.continues.eq(continues),
+                array.keeps.eq(keeps),
             ]
 
     def _drain_array(self, m: Module) -> None:

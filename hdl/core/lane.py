@@ -20,6 +20,7 @@ n + summed + 1                     added to the accumulator; after a row's last 
 """
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from itertools import islice
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
@@ -172,24 +173,30 @@ class Lane(SharedModule):
         before: Value = total
         if self._parameters.lane_sums:
             # Where a kept sum counts, nothing was added yet: the total is 0.
-            before = (total | self._kept_sum(m, lane, held)).as_signed()
+            before = (total | self._kept_sum(m, lane, longer)).as_signed()
         m.d.comb += longer.eq(_join([(before, None), *terms])[0])
         # Cleared behind a row, not before the next: nothing stands between the total and its adder.
         with m.If(self.ends):
-            m.d.sync += [total.eq(0), held.eq(longer)]
+            m.d.sync += total.eq(0)
+            # What is kept is not drained, and leaves what is drained as it is.
+            with m.If(~self.keeps) if self._parameters.lane_sums else nullcontext():
+                m.d.sync += held.eq(longer)
         with m.Elif(self.add):
             m.d.sync += total.eq(longer)
         return held
 
-    def _kept_sum(self, m: Module, lane: int, held: Signal) -> Signal:
-        """Add the memory of a lane's sums; return the one that a word is added to, and 0 for other words."""
+    def _kept_sum(self, m: Module, lane: int, longer: Signal) -> Signal:
+        """Add the memory of a lane's sums; return the one that a word is added to, and 0 for other words.
+
+        ``longer`` is the sum of this cycle.
+        """
         read, write = storage(m, self._memories["sums of groups"], f"sums{lane}")
-        kept = Signal(len(held), reset_less=True, name=f"kept_sum{lane}")
+        kept = Signal(len(longer), reset_less=True, name=f"kept_sum{lane}")
         m.d.comb += [
             read.addr.eq(self.sum_row),
-            # The row of the word whose sum is held since the last cycle.
+            # The row of the word that was added in the last cycle.
             write.addr.eq(delay(m, self.sum_row, 3)),
-            write.data.eq(held),
+            write.data.eq(delay(m, longer, 1)),
             write.en.eq(delay_event(m, self.keeps, 1)),
         ]
         m.d.sync += kept.eq(Mux(self.continues, read.data, 0))

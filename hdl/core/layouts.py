@@ -78,18 +78,18 @@ def token_layout(manifest: Manifest) -> StructLayout:
             "zero_state": 1,  # the stream's state is zero, whatever the memories hold
             "copy": 1,  # results go to the second copy of the first layer's h
             "suppress": 1,  # the step's output is not wanted
-            **(_sum_fields(manifest) if manifest.parameters.lane_sums else {}),
+            **(_sum_fields(sums) if (sums := manifest.parameters.lane_sums) else {}),
         }
     )
 
 
-def _sum_fields(manifest: Manifest) -> dict[str, int]:
-    """What goes with a word where lanes keep the sums of row groups."""
+def _sum_fields(sums: int) -> dict[str, int]:
+    """What goes with a word where lanes keep the sums of so many row groups."""
     return {
         "first": 1,  # of its row group, or of what a section has of it
         "keeps": 1,  # its row group's sum stays in the lanes, for another section
         "continues": 1,  # it goes on from the sum of an earlier section
-        "sum_row": row_bits(manifest.parameters.lane_sums),
+        "sum_row": row_bits(sums),
     }
 
 

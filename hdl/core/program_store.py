@@ -29,7 +29,10 @@ from rtlstm.spec.program.fields import (
     step_widths,
 )
 
-_ADMITTING = ("emit", "single", "first_word", "waits_for_input", "waits_for_results", "newer_results")
+_ADMITTING = (
+    *("emit", "single", "drains_first", "first_word"),
+    *("waits_for_input", "waits_for_results", "newer_results"),
+)
 """Fields of the next operation on which it depends whether its first word is issued."""
 _READ_TO_LOAD = (
     "groups",
@@ -41,6 +44,7 @@ _READ_TO_LOAD = (
     "second_ends",
     "third_row",
     "sections",
+    "drains_first",
 )
 """Fields that set up a walk, and that nobody asks for after that."""
 

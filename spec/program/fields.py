@@ -74,6 +74,8 @@ def _section_fields(program: Program) -> Fields:
     return {
         "sections": [max(0, len(op.sections) - 1) for op in program.ops],
         "last_columns": [len(op.group_words[-1]) - 1 for op in program.ops],
+        # The first word ends a group that drains.
+        "drains_first": [int(len(op.group_words[0]) == 1 and not op.sections) for op in program.ops],
     }
 
 
@@ -114,7 +116,8 @@ def issue_widths(parameters: Parameters, timing: UnitTiming) -> dict[str, int]:
         "follows": capacity.operations - 1,
         "source": capacity.vector_words - 1,
         "source_copied": capacity.vector_words - 1,
-        **(dict.fromkeys(("sections", "last_columns"), columns - 1) if parameters.lane_sums else {}),
+        **({"sections": columns - 1, "last_columns": columns - 1} if parameters.lane_sums else {}),
+        **({"drains_first": 1} if parameters.lane_sums else {}),
     }
     flags = (
         "single",

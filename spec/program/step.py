@@ -646,17 +646,19 @@ def group_ends(op: Op, start: int, drain_free: int, readable: Sequence[int] = ()
     vector can be read (at once, if none are given).
     """
     ends: list[int] = []
-    drains = (*(1,) * (len(op.group_words) - op.groups), *(op.drain_cycles,) * (op.groups - 1))
-    drains = (*drains, op.last_drain_cycles)
-    for number, (words, drain) in enumerate(zip(op.group_words, drains, strict=True)):
-        # Sums that lanes keep are stored in one cycle.
+    kept = len(op.group_words) - op.groups
+    for number, words in enumerate(op.group_words):
         if number % op.groups == 0 and readable:
             for word in words:
                 # Results that are waited for may be of a shorter vector: then the others wait for all of it.
                 start = max(start, readable[min(word, len(readable) - 1)]) + 1
             start -= len(words)
-        end = max(start + len(words) - 1, drain_free)
-        drain_free = end + drain
+        end = start + len(words) - 1
+        if number >= kept:
+            # Sums that lanes keep need no drain.
+            end = max(end, drain_free)
+            last = number == len(op.group_words) - 1
+            drain_free = end + (op.last_drain_cycles if last else op.drain_cycles)
         ends.append(end)
         start = end + 1
     return ends, drain_free

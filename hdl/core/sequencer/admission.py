@@ -80,11 +80,13 @@ class Admission(Component):
         op, next_op, walk, loading = self.fetched.op, self.fetched.next_op, self.walk, self.fetched.loading
         kept = reserved & (loading | ~op.emit)
         room = ~next_op.emit | self.room | kept
+        # Whether the first word ends a group that is to drain.
+        ends = next_op.drains_first if self._sections else next_op.single
         # Before an operation that is loaded, the last group of another has ended, or none at all.
         free = Mux(
             loading,
-            ~(next_op.single & walk.drains),
-            ~(next_op.single & ~op.last_one_cycle) & (op.idle_cycles == 0),
+            ~(ends & walk.drains),
+            ~(ends & ~op.last_one_cycle) & (op.idle_cycles == 0),
         )
         there = self.results_ready.loaded & self.input_ready.loaded
         admitted: Value = room & free & there
@@ -93,25 +95,35 @@ class Admission(Component):
     def _wraps(self) -> Value:
         """Whether the next group's first word may follow a group's last."""
         op = self.fetched.op
-        drained: Value = ~(self.walk.single_follows(op) & ~self.walk.one_cycle(op))
-        free: Value = ~self.walk.idles_on & drained
-        if self._sections:
-            # A section's first group waits, as the operation's does.
-            free &= ~self.walk.section_ends | (self.results_ready.waits & self.input_ready.waits)
+        walk = self.walk
+        drained: Value = ~(walk.single_follows(op) & ~op.one_cycle)
+        if not self._sections:
+            return ~walk.idles_on & drained
+        # Beside kept sums, a group before may drain. A section's first group waits, as the operation's does.
+        there = ~walk.section_ends | (self.results_ready.waits & self.input_ready.waits)
+        last_begins = walk.section_ends & walk.ends_in_last
+        passes = ~(last_begins & walk.single_next & walk.drains) & there
+        free: Value = ~walk.idles_on & Mux(walk.keeps, passes, drained)
         return free
 
     def _goes_on(self) -> Value:
         """Whether the next word may follow within a group."""
         walk = self.walk
-        free = ~walk.idles_on & ~(walk.last_follows & walk.drains)
+        free = ~walk.idles_on & ~(walk.last_follows & self._drain_busy)
         return self._there(self.results_ready.goes_on, self.input_ready.goes_on, free)
 
     def _waits(self, reserved: Signal) -> Value:
         """Whether the word that waits may be issued."""
         walk = self.walk
         has_room: Value = ~walk.begins | ~self.fetched.op.emit | self.room | reserved
-        free = has_room & ~walk.idles_on & ~(walk.last_column & walk.drains)
+        free = has_room & ~walk.idles_on & ~(walk.last_column & self._drain_busy)
         return self._there(self.results_ready.waits, self.input_ready.waits, free)
+
+    @property
+    def _drain_busy(self) -> Value:
+        """Whether the group of the word that may be issued has to wait for the drain."""
+        busy: Value = self.walk.drains & ~self.walk.keeps if self._sections else self.walk.drains
+        return busy
 
     def _there(self, results: Value, inputs: Value, free: Value) -> Value:
         """Whether a word may be issued that is there or has been read before, if all else is ``free``."""

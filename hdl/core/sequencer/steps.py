@@ -104,12 +104,6 @@ class Walk(Interface):
         single: Value = self.last_follows if self._skips else op.single
         return single
 
-    def one_cycle(self, op: Struct) -> Value:
-        """Whether a group of the operation ``op`` that is not its last one drains in one cycle."""
-        fields: OpFields = self.signature.given
-        one: Value = op.one_cycle | self.keeps if fields.sections else op.one_cycle
-        return one
-
 
 def exceeds(a: Value, b: Value) -> Value:
     """Whether ``a > b``, bit by bit from the top: ``above``, a larger bit was seen; ``equal``, none differed.
