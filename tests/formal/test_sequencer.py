@@ -132,7 +132,8 @@ class Harness(Elaboratable):
     def _know_program(self, m: Module, inside: Inside) -> None:
         """The operation in its registers is the program's, and the one to be loaded may follow it."""
         program = self._manifest.program
-        values = issue_fields(program)
+        sections = self._manifest.parameters.lane_sums is not None
+        values = issue_fields(program, sections=sections)
         fetched, walk = inside["fetch.fetched"], inside["walker.walk"]
         loading, op, index = fetched.loading, fetched.op, fetched.index
         with m.If(~loading):
@@ -151,8 +152,14 @@ class Harness(Elaboratable):
                     *(Assert(op[name] == values[name][number]) for name in op.shape().members),
                     Assert(group <= values["groups"][number]),
                     Assert(walk.first_group == (group == values["groups"][number])),
-                    Assert(walk.last_group == (group == 0)),
+                    Assert(walk.last_group == (group == 0) & (~walk.keeps if sections else 1)),
                 ]
+                if sections:
+                    left, groups = (inside[f"_begin_sections.{name}"] for name in ("left", "groups"))
+                    m.d.comb += [
+                        Assert(left <= values["sections"][number]),
+                        Assert(groups == values["groups"][number]),
+                    ]
 
     def _load_program(self, m: Module, inside: Inside) -> None:
         """The window writes the program and the step's fields, and the core is stopped meanwhile."""
@@ -205,6 +212,7 @@ SHAPES = {
     "one word": partial(fixed_manifest, inputs=1, outputs=1),
     "two words, two groups": partial(fixed_manifest, inputs=2, outputs=2, macs=1),
     "three streams": partial(fixed_manifest, inputs=5, outputs=3, macs=2, streams=3),
+    "kept sums": partial(fixed_manifest, inputs=6, outputs=4, macs=3, lane_sums=4),
     "dense layer": partial(fixed_manifest, inputs=3, outputs=2, dense=2, macs=2, streams=2),
     "registered": partial(
         fixed_manifest, inputs=5, outputs=3, macs=2, pipeline=Pipeline(accept=1, operand=4)
