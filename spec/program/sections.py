@@ -11,7 +11,7 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.passes import NOTHING_SKIPPED, Kept
-from rtlstm.spec.program.schedule import StepSchedule
+from rtlstm.spec.program.schedule import StepSchedule, step_cycles
 from rtlstm.spec.program.step import NO_SECTIONS, Program, compile_program
 
 _LEAST_GROUPS = 4
@@ -40,20 +40,22 @@ def plan_program(
             "`lane_sums` or `skip_zeros`"
         )
 
-    def cycles(program: Program) -> tuple[int, int]:
-        found = StepSchedule(program, parameters).count(shapes)
-        return found.step_latency_cycles, found.step_interval_cycles
+    def latency(program: Program) -> int:
+        ((accepted, offered),) = step_cycles(program, parameters, [0], {0})
+        return offered - accepted
 
-    best, chosen, before = cycles(program), NO_SECTIONS, None
-    most = best[1]
+    def interval(program: Program) -> int:
+        return StepSchedule(program, parameters).interval
+
+    best, longest, chosen, before = latency(program), interval(program), NO_SECTIONS, None
     while chosen is not before:
         before = chosen
         for op in program.ops[program.body : program.prefetch]:
             for sizes in _sizes(op.columns) if _LEAST_GROUPS <= op.groups <= sums else ():
                 sections = {**chosen, op.layer: sizes}
                 tried = compile_program(shapes, parameters, timing, sections=sections)
-                reached = cycles(tried)
-                if reached[1] <= most and reached < best:
+                reached = latency(tried)
+                if reached < best and interval(tried) <= longest:
                     best, program, chosen = reached, tried, sections
     return program
 
