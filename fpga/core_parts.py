@@ -230,7 +230,7 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
     accumulator, partial = numerics.accumulator.bits, numerics.accumulator.partial_bits
     total = _adder_luts(_accumulated(parameters), accumulator, family)
     # A kept sum is 0 for most words, and joins the total before its adder.
-    total += 2 * accumulator * (parameters.lane_sums is not None)
+    total += accumulator * (parameters.lane_sums is not None)
     levels = _levels(parameters, numerics.weight_bits + numerics.data_bits)
     tree = sum(_adder_luts(terms, bits, family) for adders, bits in levels for terms in adders)
     chained = _chained_sums(manifest, family, multipliers)
@@ -358,10 +358,9 @@ def _tree_registers(parameters: Parameters, bits: int) -> int:
 
 
 def _kept_sum(manifest: Manifest) -> int:
-    """Return the registers of a lane that keeps sums: the one that is added, and what stands until one is
-    written, three cycles after its row."""
-    sums = manifest.parameters.lane_sums
-    return 0 if sums is None else manifest.numerics.accumulator.bits + 3 * ceil_log2(sums) + 1
+    """Return the registers of a lane that keeps sums: of the one that is added, and the one that is written;
+    those of rows are shared."""
+    return 0 if manifest.parameters.lane_sums is None else 2 * manifest.numerics.accumulator.bits
 
 
 def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -> dict[str, float]:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
+from support.estimate_checks import check_synthesis
 from support.loadable_builds import NARROW, build_for, make_device, stacked, switch
 from support.random_builds import Case, make_case
 from support.random_sequences import random_lstm
@@ -76,6 +77,16 @@ def test_loadable_program(tmp_path: Path) -> None:
 def test_netlist_equals_golden(tmp_path: Path) -> None:
     network = quantise(stacked(5, 9, dense=((3, "tanh"),)), DIRECT)
     check_netlist(make_case(3, network, CASES["two beats a group"], steps=3), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.tools
+def test_estimate(tmp_path: Path) -> None:
+    settings = QuantizationSettings(weight_bits=4, data_bits=8)
+    network = quantise(stacked(16, 20, 20, dense=((1, "identity"),)), settings)
+    parameters = Parameters.for_family("ecp5", 4, lanes=16, macs=4, lut_macs=1, lane_sums=16)
+    made = Manifest.create("made", network.shapes, parameters, network.numerics)
+    check_synthesis(made, "lfe5u-25f-8", tmp_path)
 
 
 def test_weights_of_sections_are_read_as_packed() -> None:
