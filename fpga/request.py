@@ -107,8 +107,8 @@ class HardwareRequest(CoreOptions):
     table_memory: Annotated[
         TableMemory | None,
         Option(
-            "Memory of the tables of sigmoid and tanh: block RAM that is loaded with the "
-            "weights (ram, the default), or constants made of LUTs (rom). A fitted device "
+            "Memory of the tables of sigmoid and tanh: block RAM, loaded with the weights "
+            "unless in space (ram, the default), or LUTs (rom). A fitted device "
             "gets rom if block RAM is too small.",
             group=HARDWARE,
         ),

@@ -129,7 +129,10 @@ def fit_advice(
 ) -> str:
     """Return advice for a design that is too large for a device or board; ``other`` is another remedy."""
     if spatial:
-        return f"generate it with {_SPATIAL_SIZE}, or without `array='spatial'`, or choose a larger device"
+        return (
+            f"generate it with {_SPATIAL_SIZE}, or with `table_memory='rom'` for fewer block RAMs, "
+            "or without `array='spatial'`, or choose a larger device"
+        )
     fewer = f"with {_ARRAY_SIZE}"
     # An array that is chosen for the device leaves no room for a second core.
     family = fpga_family(device.family)

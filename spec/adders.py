@@ -48,9 +48,15 @@ class AdderGraph:
     depth: int
     """Adders behind each other, at most."""
 
-    def largest(self, node: int, magnitudes: Sequence[int]) -> int:
-        """Return a node's largest magnitude, from those of the inputs."""
-        return sum(abs(factor) * magnitudes[column] for column, factor in self.forms[node].items())
+    def bits(self, node: int, inputs: Sequence[int]) -> int:
+        """Return how many bits a node's values need, with their sign, from how many the inputs have."""
+        least = most = 0
+        for column, factor in self.forms[node].items():
+            top = (1 << inputs[column] - 1) * abs(factor)
+            # What is negative has one value more.
+            least -= top - abs(factor) * (factor < 0)
+            most += top - abs(factor) * (factor > 0)
+        return 1 + max(most, -least - 1).bit_length()
 
     def compute(self, vector: Sequence[int]) -> list[int]:
         """Return the products of the rows."""

@@ -53,6 +53,9 @@ _QUEUED_STEPS = 2
 _SHALLOW = 256
 """Words up to which a memory without an output register is no block RAM, which would be slow."""
 
+_FEWEST_ROWS = 128
+"""Rows from which on a constant table of a spatial build is worth a block RAM: 64 take few LUTs."""
+
 
 @dataclass(frozen=True)
 class MemorySpec:
@@ -154,7 +157,8 @@ class ActivationSpec:
     """The table has an entry for each input; nothing is interpolated."""
     memory: MemorySpec
     constant: bool
-    """The table is a constant made of LUTs, with the registers that its memory would have."""
+    """The table is a constant made of LUTs, with the registers that its memory would have; or a block RAM
+    that nothing writes, if its memory has that style."""
     slope: MultiplierSpec | None
     """Multiplies the slope of a segment with the offset in it; None where segments have one input each."""
     slope_stages: int
@@ -229,8 +233,14 @@ def activations(manifest: Manifest) -> tuple[ActivationSpec, ...]:
 
 
 def _spatial_tables(manifest: Manifest) -> Iterator[ActivationSpec]:
-    """Yield the tables of a spatial build: logic without a register, of each unit and each dense row."""
-    numerics = manifest.numerics
+    """Yield the tables of a spatial build, of each unit and each dense row.
+
+    They are logic without a register; or block RAM, which takes the place of the register behind
+    pre-activations, where there is one.
+    """
+    numerics, plan, parameters = manifest.numerics, manifest.spatial, manifest.parameters
+    assert plan is not None, "only a spatial build has such tables"
+    registered = "sums" in plan.registered and numerics.fused_lstm is not None
     for index, (name, table, count) in enumerate(numerics.unit.table_uses):
         if numerics.fused_lstm is None:
             nodes = [(shape, node) for shape in manifest.layers for node in numerics.cells[shape.cell].nodes]
@@ -242,7 +252,11 @@ def _spatial_tables(manifest: Manifest) -> Iterator[ActivationSpec]:
                 shape.outputs for shape in manifest.layers if shape.dense and shape.activation == name
             )
         spec = activation_spec(name, table, count=count, tables="direct", table_memory="rom", number=index)
-        yield replace(spec, memory=replace(spec.memory, asynchronous=True))
+        block = registered and name != "cell tanh" and parameters.table_memory == "ram"
+        if block and table.rows >= _FEWEST_ROWS:
+            yield replace(spec, memory=replace(spec.memory, style="block"))
+        else:
+            yield replace(spec, memory=replace(spec.memory, asynchronous=True))
 
 
 def constant_tables(manifest: Manifest) -> tuple[ActivationSpec, ...]:

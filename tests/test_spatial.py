@@ -1,5 +1,6 @@
 """Spatial builds: golden model, Icarus, Verilator and Amaranth agree on every bit and every cycle."""
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,22 @@ def test_other_layers_are_refused(tmp_path: Path) -> None:
 @pytest.mark.tools
 def test_netlist_equals_golden(tmp_path: Path) -> None:
     check_netlist(spatial_case(296, SMALL, 3, "ecp5"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("registers", "memory", "kinds"),
+    [(3, "ram", ["block RAM"] * 2 + ["LUTs"]), (3, "rom", ["LUTs"] * 3), (1, "ram", ["LUTs"] * 3)],
+)
+def test_tables_are_block_ram_where_a_register_stands_before_them(
+    registers: int, memory: str, kinds: list[str], tmp_path: Path
+) -> None:
+    options = GIVEN | {"data_bits": 8, "gate_bits": 8, "table_memory": memory, "loop_registers": registers}
+    build = rtlstm.compile(lstm(), folder=tmp_path / "build", calibration=X, **options)
+    verilog = (tmp_path / "build" / "rtl" / "LSTM.v").read_text()
+    assert re.findall("^// Constants of (.*):", verilog, re.M) == kinds
+    assert build.simulate(simulator="icarus", steps=12).passed
+    with build.open("golden") as golden, build.open("icarus") as core:
+        np.testing.assert_array_equal(golden.run(X)[0], core.run(X)[0])
 
 
 def test_dense_layers_alone_equal_golden(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from rtlstm.spec.program.spatial import SpatialPlan
 from rtlstm.spec.record import Record, option_values
 
 _OF_ARRAYS = (
-    *("lanes", "macs", "gate_units", "multipliers", "lut_lanes", "weight_memory", "table_memory"),
+    *("lanes", "macs", "gate_units", "multipliers", "lut_lanes", "weight_memory"),
     *("skip_zeros", "max_steps", "lane_sums"),
 )
 """Options that a spatial build does not have."""
@@ -215,6 +215,7 @@ def _spatial_sizes(network: QuantizedNetwork, request: ArrayRequest) -> Paramete
         lanes=_LANES,
         macs=beat,
         beat_out=request.beat_out or -(-network.outputs // cycles),
+        table_memory=request.table_memory or "ram",
         **request.core_options | {"beat_in": beat},
     )
 

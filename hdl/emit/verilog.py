@@ -265,19 +265,19 @@ def _with_attributes(text: str, module: str, attributes: Mapping[str, Mapping[st
 
 
 _MODULE = """
-// Constants of LUTs: {rows} words of {name}. A word comes {when} its row.
+// Constants of {memory}: {rows} words of {name}. A word comes {when} its row.
 module {module} (
   input clk,
   input [{row}:0] row,
   output reg [{word}:0] word
 );
   // The attributes are those of Vivado, of Quartus, and of Synplify. Yosys has its own, at the case.
-  (* rom_style = "distributed", romstyle = "logic", syn_romstyle = "logic" *)
+  (* {styles} *)
   reg [{word}:0] found;
 {read}
   always @(*)
 `ifdef YOSYS
-    (* rom_style = "logic" *)
+    (* rom_style = "{style}" *)
 `endif
     case ({address})
 {contents}
@@ -285,6 +285,10 @@ module {module} (
     endcase
 endmodule
 """
+_STYLES = (
+    'rom_style = "distributed", romstyle = "logic", syn_romstyle = "logic"',
+    'rom_style = "block", syn_romstyle = "block_rom"',
+)
 _AT_ONCE = "  always @(*) word = found;"
 _DIRECTLY = "  always @(posedge clk) word <= found;"
 _BY_REGISTER = """\
@@ -302,12 +306,16 @@ def table_modules(manifest: Manifest) -> str:
 
 def _module(activation: ActivationSpec) -> str:
     memory, registered = activation.memory, activation.memory.output_register
+    block = memory.style == "block" and not registered
     row = ceil_log2(memory.depth) - 1
     read = _BY_REGISTER.format(row=row) if registered else _AT_ONCE if memory.asynchronous else _DIRECTLY
     return _MODULE.format(
         name=memory.name,
         module=f"rtlstm_{activation.module}",
         rows=memory.depth,
+        memory="block RAM" if block else "LUTs",
+        styles=_STYLES[block],
+        style="block" if block else "logic",
         when="2 cycles after" if registered else "with" if memory.asynchronous else "a cycle after",
         row=row,
         word=memory.width - 1,

@@ -62,9 +62,9 @@ class Staged:
         """Return a function of it, in the same stage."""
         return Staged(self._m, function(self.value), self.stage)
 
-    def named(self, name: str) -> "Staged":
-        """Return it as a signal of this name; its delays are named after it."""
-        signal = Signal(self.value.shape(), name=name)
+    def named(self, name: str, shape: Shape | int | None = None) -> "Staged":
+        """Return it as a signal of this name, by default as wide as it is; its delays are named after it."""
+        signal = Signal(self.value.shape() if shape is None else shape, name=name)
         self._m.d.comb += signal.eq(self.value)
         return Staged(self._m, signal, self.stage)
 

@@ -22,9 +22,9 @@ from rtlstm.hdl.primitives.staged import Staged, combine, mux
 from rtlstm.spec.adders import Term, share_adders
 from rtlstm.spec.cells.graph import Node
 from rtlstm.spec.fixed import Format, IntArray
-from rtlstm.spec.inventory import activations, multipliers
+from rtlstm.spec.inventory import ActivationSpec, activations, multipliers
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.numerics import GUARD_BITS, LayerShape
+from rtlstm.spec.numerics import GUARD_BITS, LayerShape, RowPart
 from rtlstm.spec.program.spatial import ConstantLayer, Integers, ValueKind
 
 KEPT_SUM = "_sum"
@@ -110,7 +110,9 @@ class SpatialLayer:
         joined = "products" not in self._plan.registered and stage <= first + halves
         graph = share_adders(matrix, moves if joined else None)
         nodes, depths = [*x, *addends][: graph.inputs], [0] * graph.inputs
-        magnitudes = [1 << len(node) - 1 for node in nodes]
+        inputs = [len(node) for node in nodes]
+        # Of what is shifted right, and of a result, no more bits are read.
+        most = bits - min(0, *moves)
         half = graph.depth // 2 if halves else graph.depth
 
         def term_of(term: Term, stage: int) -> Staged:
@@ -122,7 +124,7 @@ class SpatialLayer:
             depths.append(1 + max(depths[term.node] for term in (adder.first, adder.second)))
             at = first + (depths[-1] > half)
             one, other = term_of(adder.first, at), term_of(adder.second, at)
-            shape = signed(graph.largest(number, magnitudes).bit_length() + 1)
+            shape = signed(min(most, graph.bits(number, inputs)))
             total = Signal(shape, name=f"{name}{KEPT_SUM}{number}")
             m.d.comb += total.eq((one - other if adder.second.negative else one + other).value)
             nodes.append(Staged(m, total, at))
@@ -141,7 +143,7 @@ class SpatialLayer:
                 product = product.later(max(0, stage - product.stage)).map(partial(_moved, by=move))
                 result = addend - product if negative else addend + product
             # It cannot overflow.
-            found.append(result.as_signed(bits).named(f"{name}_part{row}"))
+            found.append(result.named(f"{name}_part{row}", signed(bits)))
         return found
 
     def _sums(self, m: Module, name: str, sources: Sequence[Source], stage: int) -> list[Staged]:
@@ -158,12 +160,26 @@ class SpatialLayer:
             sums = self._weighted(m, mine, constants.matrices[0], constants.shift, x, halves, sums, stage)
         return sums
 
-    def _argument(self, total: Staged, name: str) -> tuple[Staged, Staged]:
-        """Return sign and magnitude of a pre-activation."""
+    def _sum_bits(self, sources: Sequence[Source]) -> list[int]:
+        """Return how many bits the rows' sums of biases and products with the input need."""
+        form, align = self.numerics.input, self.numerics.accumulator.align
+        most = np.abs(np.sum([source.constants.bias for source in sources], axis=0))
+        for constants in (source.constants for source in sources):
+            part = RowPart("products", constants.matrices[0], np.array(constants.shift), None)
+            most = most + part.largest(form, align)
+        return [int(row).bit_length() + 1 for row in most]
+
+    def _argument(self, total: Staged, kind: str, name: str) -> tuple[Staged, Staged]:
+        """Return sign and magnitude of a pre-activation, the argument of a table.
+
+        A table with a clock takes them without the register: it has that.
+        """
         bits = self.numerics.preactivation.bits
         parts = round_down(total.value, GUARD_BITS, bits)
         m = total._m
         negative, magnitude = (Staged(m, part, total.stage) for part in parts)
+        if self._spec(kind).memory.latency:
+            return negative, magnitude
         return self._behind("sums", negative, f"{name}_negative"), self._behind("sums", magnitude, name)
 
     def _cell(
@@ -180,8 +196,11 @@ class SpatialLayer:
 
     def _table(self, m: Module, kind: str, name: str, negative: Staged, magnitude: Staged) -> Staged:
         """Return a table's value, without its sign."""
-        number = [use for use, _, _ in self.numerics.unit.table_uses].index(kind)
-        return self.look_up(m, name, number, negative, magnitude)
+        return self.look_up(m, name, self._spec(kind).number, negative, magnitude)
+
+    def _spec(self, kind: str) -> ActivationSpec:
+        """Return the table of a function."""
+        return self._tables[[use for use, _, _ in self.numerics.unit.table_uses].index(kind)]
 
     def look_up(self, m: Module, name: str, number: int, negative: Staged, magnitude: Staged) -> Staged:
         """Return the value, without its sign, of one of the unit's ``table_uses``."""
@@ -189,7 +208,7 @@ class SpatialLayer:
         m.submodules[name] = table = ConstantTable(spec)
         row = combine(Cat, magnitude, negative) if spec.table.halves == 2 else magnitude
         m.d.comb += table.read.addr.eq(row.value)
-        return Staged(m, table.read.data[: spec.table.base_bits], row.stage)
+        return Staged(m, table.read.data[: spec.table.base_bits], row.stage + spec.memory.latency)
 
     def _product(self, kind: ValueKind, spec_name: str, name: str, a: Staged, b: Staged) -> Staged:
         """Return the exact product of two values, behind a register if products have one."""
@@ -218,7 +237,7 @@ class DenseLayer(SpatialLayer):
         form, activation = self.shape.output, self.shape.activation
         if self.shape.linear:
             return self._linear(total, name)
-        negative, magnitude = self._argument(total, f"{name}_argument")
+        negative, magnitude = self._argument(total, activation, f"{name}_argument")
         value = self._table(m, activation, f"{name}_table", negative, magnitude)
         value = self._behind("gates", value, f"{name}_value")
         sign = negative & (activation == "tanh")
@@ -267,8 +286,8 @@ class RecurrentLayer(SpatialLayer):
         if self.shape.recurrent:
             parts = self._sums(m, f"{name}_x", sources, stage - 1 if stages.nodes else 0)
             parts = [
-                part.later(stage - 1 - part.stage).registered(f"{name}_in{row}")
-                for row, part in enumerate(parts)
+                part.later(stage - 1 - part.stage).registered(f"{name}_in{row}", signed(bits))
+                for row, (part, bits) in enumerate(zip(parts, self._sum_bits(sources), strict=True))
             ]
             h, matrix = [Staged(m, value, stage) for value in self.h], constants.matrices[1]
             halves, shift = stages.halves[-1], constants.recurrent_shift
@@ -333,8 +352,8 @@ class LstmLayer(RecurrentLayer):
     def _unit(self, m: Module, number: int, sums: Sequence[Staged]) -> Staged:
         signs, gates = list[Staged](), list[Staged]()
         for gate, total in enumerate(sums):
-            negative, magnitude = self._argument(total, f"argument{gate}")
             kind = "tanh" if gate == 2 else "sigmoid"
+            negative, magnitude = self._argument(total, kind, f"argument{gate}")
             value = self._table(m, kind, f"table{gate}", negative, magnitude)
             signs.append(negative)
             gates.append(self._behind("gates", value, f"gate{gate}"))

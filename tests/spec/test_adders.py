@@ -27,9 +27,14 @@ def test_products_are_exact(seed: int) -> None:
     for _ in range(5):
         vector = rng.integers(-128, 128, size=columns)
         assert graph.compute(vector.tolist()) == (matrix @ vector).tolist()
-    ones = [1] * columns
-    worst = [graph.largest(term.node, ones) << term.shift for term in graph.rows if term is not None]
-    assert max(worst, default=0) == np.abs(matrix).sum(axis=1).max()
+    for row, term in zip(matrix, graph.rows, strict=True):
+        if term is not None:
+            sign = -1 if term.negative else 1
+            ends = [sign * row @ np.where(sign * end * row > 0, 127, -128) >> term.shift for end in (1, -1)]
+            # All values fit, and not in one bit less.
+            bits = graph.bits(term.node, [8] * columns)
+            assert all(-(1 << bits - 1) <= end < 1 << bits - 1 for end in ends)
+            assert not all(-(1 << bits - 2) <= end < 1 << bits - 2 for end in ends)
 
 
 @pytest.mark.parametrize("seed", range(12))
