@@ -212,7 +212,7 @@ module DP16KD #(
   };
   integer word, bit_;
   initial
-    if (^given !== 1'bx) begin
+    if (given !== {20480{1'bx}}) begin
       for (word = 0; word < WORDS; word = word + 1)
         for (bit_ = 0; bit_ < BITS; bit_ = bit_ + 1)
           cells[word][bit_] = BITS >= 9
@@ -230,19 +230,19 @@ module DP16KD #(
   initial begin
     if (DATA_WIDTH_A != 36 && DATA_WIDTH_A != 18 && DATA_WIDTH_A != 9 && DATA_WIDTH_A != 4
         && DATA_WIDTH_A != 2 && DATA_WIDTH_A != 1) unsupported("DATA_WIDTH_A");
-    if (DATA_WIDTH_B != DATA_WIDTH_A) unsupported("DATA_WIDTH_B");
     if (REGMODE_A != "NOREG" && REGMODE_A != "OUTREG") unsupported("REGMODE_A");
     if (REGMODE_B != "NOREG" && REGMODE_B != "OUTREG") unsupported("REGMODE_B");
     if (WIDE && REGMODE_A != REGMODE_B) unsupported("REGMODE_A");
-    if (RESETMODE != "SYNC") unsupported("RESETMODE");
     if (CSDECODE_A != "0b000") unsupported("CSDECODE_A");
     if (CSDECODE_B != "0b000") unsupported("CSDECODE_B");
-    if (WRITEMODE_A != "NORMAL") unsupported("WRITEMODE_A");
-    if (WRITEMODE_B != "NORMAL") unsupported("WRITEMODE_B");
     if (CLKAMUX != "CLKA") unsupported("CLKAMUX");
     if (CLKBMUX != "CLKB") unsupported("CLKBMUX");
     if (INIT_DATA != "STATIC") unsupported("INIT_DATA");
   end
+  // Of a memory that nothing writes, Yosys leaves the second port and the mode of writes as they come.
+  always @(posedge CLKA) if (CEA && WEA && WRITEMODE_A != "NORMAL") unsupported("WRITEMODE_A");
+  always @(posedge CLKB) if (CEB && WEB && WRITEMODE_B != "NORMAL") unsupported("WRITEMODE_B");
+  always @(posedge CLKB) if (CEB && DATA_WIDTH_B != DATA_WIDTH_A) unsupported("DATA_WIDTH_B");
   always @(RSTA or RSTB) if (RSTA === 1'b1 || RSTB === 1'b1) unsupported("RSTA or RSTB");
   always @(CSA0 or CSA1 or CSA2) if (CSA0 === 1'b1 || CSA1 === 1'b1 || CSA2 === 1'b1) unsupported("CSA");
   always @(CSB0 or CSB1 or CSB2) if (CSB0 === 1'b1 || CSB1 === 1'b1 || CSB2 === 1'b1) unsupported("CSB");
