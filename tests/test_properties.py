@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, reject, settings
 from hypothesis import strategies as st
-from support.drawn_networks import DrawnBuild, drawn_builds, drawn_networks
+from support.drawn_networks import DrawnBuild, drawn_builds, drawn_networks, mixed_builds
 from support.random_builds import make_case
 from support.random_sequences import make_sequence_case
 from support.sequence_checks import check_device as check_sequences
@@ -140,6 +140,24 @@ def test_many_drawn_networks(drawn: DrawnBuild) -> None:
 @given(drawn_builds(whole=True))
 def test_many_drawn_networks_of_whole_sequences(drawn: DrawnBuild) -> None:
     check(drawn, "icarus")
+
+
+@settings(common, max_examples=3)
+@given(mixed_builds(bits=4, sizes=2))
+def test_mixed_networks(drawn: DrawnBuild) -> None:
+    """Norms, own cells, layers that read several results, products, decisions, in one network."""
+    check(drawn, "icarus")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["icarus", "verilator"])
+def test_many_mixed_networks(backend: str) -> None:
+    @settings(common, max_examples=60)
+    @given(mixed_builds())
+    def compiled(drawn: DrawnBuild) -> None:
+        check(drawn, backend)
+
+    compiled()
 
 
 @pytest.mark.slow

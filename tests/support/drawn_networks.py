@@ -1,6 +1,6 @@
 """What property tests draw: networks over every attribute of every layer, formats, arrays."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from rtlstm.spec.network import (
     Layer,
     Lstm,
     Network,
+    Norm,
     PseudoLayer,
     Read,
     Rnn,
@@ -32,7 +33,7 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.parameters import Parameters
 from support.random_builds import possible_gate_units
 
-__all__ = ["DrawnBuild", "drawn_builds", "drawn_networks"]
+__all__ = ["DrawnBuild", "drawn_builds", "drawn_networks", "mixed_builds"]
 
 Draw = Any
 """Hypothesis's function that draws from a strategy."""
@@ -190,14 +191,35 @@ def _custom(draw: Draw, weights: _Weights, inputs: int, outputs: int, common: di
     )
 
 
-def _reads(draw: Draw, widths: list[int], any_of: bool) -> tuple[int, dict[str, Any]]:
+def _product(draw: Draw, weights: _Weights, inputs: int, outputs: int, common: dict[str, Any]) -> Custom:
+    """Two rows of each unit, times each other: a gated linear unit, if one of them is a share."""
+    cell = CellBuilder()
+    gate = draw(st.sampled_from([None, SIGMOID, TANH]))
+    value = cell.gate(0) if gate is None else cell.apply(gate, cell.gate(0))
+    rows = weights.matrix(2 * outputs, inputs), weights.vector(2 * outputs, zero=draw(st.booleans()))
+    return Custom(
+        cell=cell.build("times", value * cell.gate(1)), w_ih=rows[0], w_hh=None, bias=rows[1], **common
+    )
+
+
+def _norm(draw: Draw, weights: _Weights, values: int) -> Norm:
+    return Norm(
+        values=values,
+        gain=weights.vector(values) if draw(st.booleans()) else None,
+        bias=weights.vector(values) if draw(st.booleans()) else None,
+        epsilon=draw(st.sampled_from([1e-5, 0.0, 1e-3, 0.1])),
+        centre=draw(st.booleans()),
+    )
+
+
+def _reads(draw: Draw, widths: list[int], any_of: bool, least: int = 1) -> tuple[int, dict[str, Any]]:
     """What a layer behind values of these widths reads: how many values, and its fields.
 
-    Up to three of them, at any distance, if ``any_of``; else the last ones.
+    Up to three of them and no fewer than ``least``, at any distance, if ``any_of``; else the last ones.
     """
     backs = [1]
-    if any_of and draw(st.integers(0, 2)) == 0:
-        backs = draw(st.lists(st.integers(1, len(widths)), min_size=1, max_size=3))
+    if any_of and (least > 1 or draw(st.integers(0, 2)) == 0):
+        backs = draw(st.lists(st.integers(1, len(widths)), min_size=least, max_size=3))
     reads = [Read(back=back, width=widths[-back], relu=draw(st.booleans())) for back in backs]
     return sum(read.width for read in reads), read_fields(reads)
 
@@ -217,11 +239,13 @@ def _recurrent(
     return layer
 
 
-def _dense(draw: Draw, weights: _Weights, widths: list[int], outputs: int, any_of: bool) -> Dense:
+def _dense(
+    draw: Draw, weights: _Weights, widths: list[int], outputs: int, any_of: bool, least: int = 1
+) -> Dense:
     """A dense layer behind values of these widths, of which it may read any."""
     usual = ActivationFunction.of(draw(st.sampled_from(["identity", "relu", "sigmoid", "tanh"])))
     function = draw(functions(usual))
-    inputs, reads = _reads(draw, widths, any_of)
+    inputs, reads = _reads(draw, widths, any_of, least)
     return Dense(
         weight=weights.matrix(outputs, inputs),
         bias=weights.vector(outputs, zero=draw(st.booleans())),
@@ -264,6 +288,43 @@ def drawn_networks(draw: Draw, whole: bool | None = None, sizes: int = 5) -> Net
         widths.append(layers[-1].outputs)
     for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
         layers.append(_dense(draw, weights, widths, draw(size), backward is None))
+        widths.append(layers[-1].outputs)
+    return Network(layers=tuple(layers))
+
+
+@st.composite
+def mixed_networks(draw: Draw, whole: bool, sizes: int = 5) -> Network:
+    """Draw a norm, an own cell, a recurrent layer and one that reads several results, and up to two layers
+    more, in any order.
+
+    ``whole``: a recurrent layer goes backward; then a dense layer stands for the one that reads several.
+    """
+    size = st.integers(1, sizes)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    weights = _Weights(rng, draw(st.sampled_from([0.4, 1.0, 2.0])))
+    more = draw(st.lists(st.sampled_from(["norm", "dense", "recurrent", "product"]), max_size=2))
+    kinds = draw(st.permutations(["norm", "cell", "recurrent", "dense" if whole else "several", *more]))
+    backward = kinds.index("recurrent") if whole else None
+    layers: list[Layer] = []
+    widths = [draw(size)]
+    for index, kind in enumerate(kinds):
+        outputs = draw(size)
+        if kind == "norm":
+            layers.append(_norm(draw, weights, widths[-1]))
+        elif kind == "dense" or (kind == "several" and draw(st.booleans())):
+            least = 2 if kind == "several" else 1
+            layers.append(_dense(draw, weights, widths, outputs, not whole, least))
+        else:
+            inputs, reads = _reads(draw, widths, not whole, 2 if kind == "several" else 1)
+            if kind == "recurrent":
+                forward = _recurrent(draw, weights, inputs, outputs, reads, reverse=False)
+                layers.append(forward)
+                if index == backward:
+                    other = _recurrent(draw, weights, inputs, draw(size), reads, reverse=True)
+                    layers[-1] = Bidirectional(forward=forward, backward=other)
+            else:
+                make = _custom if kind == "cell" else _product
+                layers.append(make(draw, weights, inputs, outputs, reads))
         widths.append(layers[-1].outputs)
     return Network(layers=tuple(layers))
 
@@ -329,7 +390,28 @@ def _parameters(draw: Draw, settings: QuantizationSettings, whole: bool) -> Para
 def drawn_builds(draw: Draw, whole: bool, bits: int = 8, sizes: int = 5) -> DrawnBuild:
     """Draw a network with all that its hardware depends on; data of at most ``bits`` bits."""
     settings = draw(_settings(bits))
-    network = draw(drawn_networks(whole, sizes))
+    return _build(draw, draw(drawn_networks(whole, sizes)), settings, whole)
+
+
+@st.composite
+def mixed_builds(draw: Draw, bits: int = 8, sizes: int = 5) -> DrawnBuild:
+    """Draw a build of :func:`mixed_networks`, one of four of whole sequences; half of them decide.
+
+    Most have constant tables, which take no time to load.
+    """
+    settings, whole = draw(_settings(bits)), draw(st.integers(0, 3)) == 3
+    network = draw(mixed_networks(whole, sizes))
+    build = _build(draw, network, settings, whole)
+    can_decide = network.outputs > 1 and not isinstance(network.layers[-1], Bidirectional)
+    parameters = build.parameters.replace(
+        table_memory=draw(st.sampled_from(["rom", "rom", "ram"])),
+        decide="argmax" if can_decide and draw(st.booleans()) else None,
+    )
+    return replace(build, parameters=parameters)
+
+
+def _build(draw: Draw, network: Network, settings: QuantizationSettings, whole: bool) -> DrawnBuild:
+    """Draw what else the hardware of a network depends on."""
     if is_fused(*lower(unfold(network))):
         settings = settings.replace(hidden_rounding=draw(st.sampled_from(("half_up", "odd"))))
     return DrawnBuild(
