@@ -109,7 +109,8 @@ class GraphLayer:
 
     def sums(self, x: IntArray, h: IntArray | None, partials: Floats | None) -> Floats:
         """Return the rows' sums, with guard bits; input part and recurrent part are rounded separately."""
-        read = np.maximum(x, 0) if self.shape.input_relu else x
+        # A layer that recalls h may read fewer values than there are.
+        read = (np.maximum(x, 0) if self.shape.input_relu else x)[:, : self.shape.inputs]
         # BLAS may set the flag of an invalid operation for lanes of a vector that hold no value.
         if self.shape.kind == "norm":
             return np.ldexp(read.astype(np.float64), GUARD_BITS)
@@ -175,14 +176,12 @@ class CellStream:
         """Compute a step, ``(N, inputs)`` to ``(N, outputs)``; sequences not ``alive`` keep their state."""
         given: list[IntArray] = []
         partials, shapes = None, self._network.shapes
-        h_number, c_number = 0, -1
-        feeds: dict[int, int] = {}
+        c_number = -1
+        feeds = self._network.h_numbers
         for index, layer in enumerate(self._network.layers):
             shape, h = layer.shape, None
-            if shape.has_h:
-                h = self._h[h_number] if shape.recurrent else None
-                feeds[index + shape.feedback] = h_number
-                h_number += 1
+            if shape.recurrent:
+                h = self._h[feeds[index + shape.feedback]]
             c_number += shape.has_state
             stateful = layer.graph.reads_state or layer.graph.state is not None
             state = self._c[c_number] if stateful and c_number >= 0 else None
@@ -217,6 +216,9 @@ class CellNetwork:
         pairs = zip(network.layers, network.shapes, strict=True)
         self.layers = layers or [GraphLayer(layer, shape, network.numerics) for layer, shape in pairs]
         self.shapes = network.shapes
+        ends = [index + shape.feedback for index, shape in enumerate(self.shapes) if shape.has_h]
+        self.h_numbers = {end: number for number, end in enumerate(ends)}
+        """Number of the h that a layer's results are, by the layer's index."""
 
     def zeros(self, batch: int) -> tuple[list[IntArray], list[IntArray]]:
         """Return the zero state."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +16,7 @@ from rtlstm.spec.network import (
     Dense,
     Gru,
     Lstm,
+    LstmNorms,
     Network,
     Norm,
     PseudoLayer,
@@ -27,6 +29,10 @@ Mask = NDArray[np.bool_]
 FloatState = tuple[Sequence[Floats], Sequence[Floats]]
 
 
+RangeName = Literal["output", "inner", "input_sums", "input_norm", "hidden_sums", "hidden_norm", "cell_norm"]
+"""A magnitude of a :class:`LayerRange`, of values that a layer of the array gives."""
+
+
 @dataclass
 class LayerRange:
     """Largest magnitudes in a dense layer or in one direction of a recurrent one."""
@@ -36,7 +42,13 @@ class LayerRange:
     cell: float = 0.0
     """Largest magnitude of c, or of a GRU's h."""
     inner: float = 0.0
-    """Largest magnitude of the values that a projection reads, or of ``r * h``."""
+    """Largest magnitude of the values that a projection or a norm reads, or of ``r * h``."""
+    input_sums: float = 0.0
+    input_norm: float = 0.0
+    hidden_sums: float = 0.0
+    hidden_norm: float = 0.0
+    cell_norm: float = 0.0
+    """Largest magnitudes of what the norms of an LSTM read and give."""
     output: float = 0.0
 
     def see(self, name: str, values: Floats) -> None:
@@ -86,14 +98,31 @@ class _Cell:
     def inputs(self, x: Floats) -> Floats:
         """Compute the part that does not depend on the state."""
         layer = self.layer
+        if isinstance(layer, Lstm) and layer.norms is not None:
+            products = x @ layer.w_ih.T
+            return products if layer.norms.together else self._normed(layer.norms, "input", products)
         bias = layer.bias_ih if isinstance(layer, Gru) else layer.bias
         return np.asarray(x @ layer.w_ih.T + bias)
+
+    def _normed(self, norms: LstmNorms, what: Literal["input", "hidden", "cell"], values: Floats) -> Floats:
+        """Compute one of an LSTM's norms, if it has that, of values and the bias in front of it."""
+        if what != "cell":
+            bias = getattr(norms, f"{what}_bias")
+            values = values if bias is None else values + bias
+            self.ranges.see(f"{what}_sums", values)
+        if (norm := getattr(norms, what)) is None:
+            return values
+        values = normed(norm, values)
+        self.ranges.see(f"{what}_norm", values)
+        return values
 
     def step(self, part: Floats) -> tuple[Floats, Floats | None]:
         """Compute the next h and c."""
         layer = self.layer
         if isinstance(layer, Gru):
             return self._gru(layer, part), None
+        if isinstance(layer, Lstm) and layer.norms is not None:
+            return self._normed_lstm(layer, layer.norms, part)
         gates = np.split(part + self.h @ layer.w_hh.T, self._cells[0].gates, axis=1)
         constants: Sequence[Floats] = ()
         if isinstance(layer, Lstm) and layer.peephole is not None:
@@ -119,6 +148,24 @@ class _Cell:
         for step in cell.read:
             self.ranges.see("preactivation", values[step])
         return values[cell.result], None if cell.state is None else values[cell.state]
+
+    def _normed_lstm(self, layer: Lstm, norms: LstmNorms, part: Floats) -> tuple[Floats, Floats | None]:
+        products = self.h @ layer.w_hh.T
+        if norms.together:
+            sums = self._normed(norms, "hidden", part + products)
+        else:
+            sums = part + self._normed(norms, "hidden", products)
+        gates = np.split(sums + layer.bias, 4, axis=1)
+        self.ranges.see("preactivation", np.stack(gates))
+        assert self.c is not None
+        h, kept = self._evaluate(0, gates, self.c)
+        self.ranges.see("cell", h if kept is None else kept)
+        self.ranges.see("inner", h)
+        if norms.cell is not None:
+            c = self._normed(norms, "cell", h)
+            self.ranges.see("preactivation", c)
+            h, _ = self._evaluate(1, [gates[3], c], self.c)
+        return h, kept
 
     def _gru(self, layer: Gru, part: Floats) -> Floats:
         r, z, n = np.split(part, 3, axis=1)
@@ -152,6 +199,12 @@ def _run_direction(cell: _Cell, x: Floats, alive: Mask) -> Floats:
         outputs[step] = np.where(alive[step, :, None], h, 0.0)
     cell.ranges.see("output", outputs)
     return outputs
+
+
+def normed(layer: Norm, values: Floats) -> Floats:
+    """Return a norm of values ``(..., layer.values)``."""
+    cell = norm_cell(layer)
+    return np.asarray(evaluate(Reals(cell), [values], None, layer.constants)[cell.result])
 
 
 @dataclass
@@ -218,9 +271,8 @@ def run_float(
             given.append(values)
             continue
         if isinstance(layer, Norm):
-            ranges, norm = LayerRange(), norm_cell(layer)
-            results = evaluate(Reals(norm), [values], None, layer.constants)
-            values = np.where(alive[..., None], results[norm.result], 0.0)
+            ranges = LayerRange()
+            values = np.where(alive[..., None], normed(layer, values), 0.0)
             ranges.see("output", values)
             layer_ranges.append((ranges,))
             given.append(values)

@@ -8,7 +8,14 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction, FunctionName
 from rtlstm.spec.cells.description import Cell
@@ -161,6 +168,81 @@ class Recurrent(Reader):
         return self.units
 
 
+class Norm(Record):
+    """A norm over the ``values`` features of a step, ``(x - mean) / sqrt(variance + epsilon) * gain + bias``.
+
+    Without ``centre`` (RMSNorm) the mean is not subtracted, and the variance is the mean square. ``gain`` and
+    ``bias`` are ``(values,)``, or None.
+    """
+
+    kind: Literal["norm"] = "norm"
+    name: str = "norm"
+    values: Annotated[int, Field(ge=1)]
+    gain: FloatArray | None = None
+    bias: FloatArray | None = None
+    epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-5
+    centre: bool = True
+    input_relu: ClassVar[bool] = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name in ("gain", "bias"):
+            if (given := getattr(self, name)) is not None:
+                _expect_shape(name, given, (self.values,))
+        return self
+
+    @property
+    def inputs(self) -> int:
+        """Width of the layer's input."""
+        return self.values
+
+    @property
+    def outputs(self) -> int:
+        """Width of the layer's output."""
+        return self.values
+
+    @property
+    def sources(self) -> tuple[Read, ...]:
+        """What it reads: the results of the layer before."""
+        return (Read(width=self.values),)
+
+    @property
+    def constants(self) -> tuple[Any, ...]:
+        """Gain and bias, those that it has."""
+        return tuple(each for each in (self.gain, self.bias) if each is not None)
+
+
+class LstmNorms(Record):
+    """Norms inside an LSTM layer, each of which may be left out: ``hidden`` is of the gates' products with h,
+    ``input`` of those with the input, both of ``4 * units`` values; ``cell`` is of c, ``(units,)``, where h
+    reads it.
+
+    ``input_bias`` and ``hidden_bias`` ``(4 * units,)`` are added before the norms; None for zeros. If
+    ``together``, the norm ``hidden`` is of the sum of both products, and there is none of the input's.
+    """
+
+    input: Norm | None = None
+    hidden: Norm | None = None
+    cell: Norm | None = None
+    input_bias: FloatArray | None = None
+    hidden_bias: FloatArray | None = None
+    together: bool = False
+
+    def check(self, units: int) -> None:
+        """Raise ValueError if they are not of an LSTM of so many units."""
+        for name, values in (("input", 4 * units), ("hidden", 4 * units), ("cell", units)):
+            norm = getattr(self, name)
+            if norm is not None and norm.values != values:
+                raise ValueError(f"the norm {name!r} must be of {values} values, not {norm.values}")
+            bias = getattr(self, f"{name}_bias", None)
+            if bias is not None:
+                _expect_shape(f"{name}_bias", bias, (values,))
+        if not any((self.input, self.hidden, self.cell)):
+            raise ValueError("norms of an LSTM must have one of input, hidden and cell; leave norms out")
+        if self.together and (self.input is not None or self.input_bias is not None or self.hidden is None):
+            raise ValueError("a norm of both products together is hidden; leave input and input_bias out")
+
+
 class Lstm(Recurrent):
     """An LSTM layer with PyTorch's equations and gate order i, f, g, o.
 
@@ -186,10 +268,25 @@ class Lstm(Recurrent):
     """The forget gate is ``1 - i`` (ONNX ``input_forget``); the rows of f are not used."""
     cell_clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Largest magnitude of c, which is clipped to it."""
+    norms: LstmNorms | None = None
+    """Norms of the products, to which ``bias`` is added, and of c (LayerNorm LSTM)."""
+
+    @model_serializer(mode="wrap")
+    def _without_norms(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave ``norms`` out where there are none: such networks have the text that they had."""
+        fields: dict[str, Any] = handler(self)
+        return fields if self.norms else {name: each for name, each in fields.items() if name != "norms"}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         _expect_shape("bias", self.bias, (4 * self.units,))
+        if self.norms is not None:
+            self.norms.check(self.units)
+            if self.peephole is not None or self.projection is not None or self.reverse:
+                raise ValueError(
+                    "an LSTM with norms has no peepholes, no projection and no reverse direction; leave them "
+                    "out"
+                )
         if self.peephole is not None:
             _expect_shape("peephole", self.peephole, (3 * self.units,))
         if self.projection is not None and (
@@ -448,50 +545,6 @@ class Dense(Reader):
     def function(self) -> ActivationFunction:
         """The activation with its parameters."""
         return ActivationFunction.of(self.activation, self.alpha, self.beta)
-
-
-class Norm(Record):
-    """A norm over the ``values`` features of a step, ``(x - mean) / sqrt(variance + epsilon) * gain + bias``.
-
-    Without ``centre`` (RMSNorm) the mean is not subtracted, and the variance is the mean square. ``gain`` and
-    ``bias`` are ``(values,)``, or None.
-    """
-
-    kind: Literal["norm"] = "norm"
-    name: str = "norm"
-    values: Annotated[int, Field(ge=1)]
-    gain: FloatArray | None = None
-    bias: FloatArray | None = None
-    epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-5
-    centre: bool = True
-    input_relu: ClassVar[bool] = False
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        for name in ("gain", "bias"):
-            if (given := getattr(self, name)) is not None:
-                _expect_shape(name, given, (self.values,))
-        return self
-
-    @property
-    def inputs(self) -> int:
-        """Width of the layer's input."""
-        return self.values
-
-    @property
-    def outputs(self) -> int:
-        """Width of the layer's output."""
-        return self.values
-
-    @property
-    def sources(self) -> tuple[Read, ...]:
-        """What it reads: the results of the layer before."""
-        return (Read(width=self.values),)
-
-    @property
-    def constants(self) -> tuple[Any, ...]:
-        """Gain and bias, those that it has."""
-        return tuple(each for each in (self.gain, self.bias) if each is not None)
 
 
 StatelessLayer = Dense | Norm

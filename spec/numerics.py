@@ -34,12 +34,16 @@ ShapeKind = Literal[
     "unit_skip",
     "sum",
     "norm",
+    "recall",
 ]
 """What the array computes for a layer. ``lstm`` keeps a c, ``gru`` its h, ``unit`` no state.
 A GRU that resets before the product becomes two layers: ``gru_reset`` gives ``r h`` to ``gru_candidate``.
 A layer that reads several results has a ``skip`` in front of it for each but the last, which stores that
 product as partial sums; a ``unit_skip`` has four rows per unit. A dense layer behind skips is a ``sum``.
-``product`` multiplies two directions; it reads each unit's two values with one row each.
+``product`` gives a result of several rows per unit, such as the product of two directions, which it reads
+with one row each.
+``recall`` gives its sums, with those of a later layer's h. Its other product has zeros for some first values
+of the layer before, if that product is none of the network's.
 ``norm`` reads the results of the layer before it, whose sums are made as they are stored."""
 
 C = TypeVar("C")
@@ -62,7 +66,7 @@ class OfKind(Protocol):
 
 def has_four_rows(kind: ShapeKind) -> bool:
     """Whether a layer of this kind has four rows per unit, which finish together; else one per output."""
-    return kind not in ("rnn", "dense", "skip", "sum", "norm")
+    return kind not in ("rnn", "dense", "skip", "sum", "norm", "recall")
 
 
 def has_h(kind: ShapeKind) -> bool:
@@ -113,8 +117,9 @@ class LayerShape(Record):
     """Index of its cell in the numerics."""
     state: Format | None = None
     """Format of the state that the cell keeps from step to step."""
-    feedback: Annotated[int, Field(ge=0, le=1)] = 0
-    """Distance to the later layer whose results its recurrent part reads (1 with a projection)."""
+    feedback: Annotated[int, Field(ge=0, le=16)] = 0
+    """Distance to the later layer whose results are its h, which its recurrent part reads (1 with a
+    projection, more with norms)."""
     skips: Annotated[int, Field(ge=0)] = 0
     """Distance in layers back to the layer whose results it reads; 0 for the one before, of a ``sum`` for the
     one before its skip."""
@@ -152,7 +157,7 @@ class LayerShape(Record):
     @property
     def recurrent(self) -> bool:
         """Whether it has a recurrent product."""
-        return self.has_h and not self.feedforward
+        return self.kind == "recall" or (self.has_h and not self.feedforward)
 
     @property
     def has_h(self) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.quantise.directions import Product, Unfolded
+from rtlstm.sim.reference import RangeName
 from rtlstm.spec.activations.functions import IDENTITY, RELU
 from rtlstm.spec.cells.description import Cell
 from rtlstm.spec.cells.kinds import (
@@ -25,11 +26,13 @@ from rtlstm.spec.cells.kinds import (
     gru_reset_cell,
     is_fused_cell,
     lstm_cell,
+    lstm_output_cell,
+    lstm_state_cell,
     norm_cell,
     product_cell,
     rnn_cell,
 )
-from rtlstm.spec.network import Activation, CellLayer, Dense, Gru, Lstm, Norm, Reader, Rnn
+from rtlstm.spec.network import Activation, CellLayer, Dense, Gru, Lstm, LstmNorms, Norm, Reader, Rnn
 from rtlstm.spec.numerics import SKIPS, ShapeKind, has_four_rows, steps_back
 from rtlstm.spec.program.passes import Passes, feeds, part_layers
 
@@ -48,7 +51,7 @@ class ArrayLayer:
     w_rec: Floats | None
     bias: Floats
     cell: Cell
-    range_of: Literal["output", "inner"] = "output"
+    range_of: RangeName = "output"
     """Which magnitude of the float reference is that of its results."""
     within_one: bool = False
     """Whether its results are within -1 .. 1 for any input, if sequences begin in such states."""
@@ -80,13 +83,17 @@ class ArrayLayer:
 
     @property
     def projected(self) -> bool:
-        """Whether its results are not h, but what a projection makes h of."""
-        return self.kind == "lstm" and self.feedback == 1
+        """Whether its results are not h, but what a projection or a norm makes h of."""
+        return self.kind == "lstm" and self.feedback > 0
 
     @property
     def in_format_of_h(self) -> bool:
         """Whether its results are within -1 .. 1 but for a larger h in which sequences begin."""
-        return self.within_one and self.kind not in ("dense", "sum", "norm", *SKIPS) and not self.projected
+        return (
+            self.within_one
+            and self.kind not in ("dense", "sum", "norm", "recall", *SKIPS)
+            and not self.projected
+        )
 
     @property
     def outputs(self) -> int:
@@ -139,6 +146,8 @@ def lower(unfolded: Unfolded) -> tuple[tuple[ArrayLayer, ...], Passes]:
     begins |= set() if unfolded.passes or layers else {0}
     for origin, layer in enumerate(unfolded.layers):
         match layer:
+            case Lstm(norms=LstmNorms()):
+                found = _normed_lstm(layer, layer.norms, origin)
             case Lstm():
                 found = _lstm(layer, origin)
             case Gru():
@@ -202,6 +211,87 @@ def _lstm(layer: Lstm, origin: int) -> list[ArrayLayer]:
         linear=True,
     )
     return [core, projection]
+
+
+def _normed_lstm(layer: Lstm, norms: LstmNorms, origin: int) -> list[ArrayLayer]:
+    """Return the products and their norms, the layer that keeps c, and of a norm of c that and the one that
+    gives h.
+
+    Both read the norms' results through identities, and their sums have the biases. The layer of the products
+    with h multiplies a zero with the layer before, if the norms are not of both products together.
+    """
+    name, units, rows = layer.name, layer.units, 4 * layer.units
+    found: list[ArrayLayer] = []
+    gates: list[int] = []
+
+    def linear(what: Literal["input", "hidden"], w_in: Floats, w_rec: Floats | None) -> None:
+        """Append products, and their norm."""
+        bias = getattr(norms, f"{what}_bias")
+        sums = ArrayLayer(
+            kind="dense" if w_rec is None else "recall",
+            name=f"{name}_{what}",
+            origin=origin,
+            w_in=w_in,
+            w_rec=w_rec,
+            bias=np.zeros(rows) if bias is None else bias,
+            cell=dense_cell(),
+            range_of=f"{what}_sums",
+            linear=True,
+            input_relu=layer.input_relu and not found,
+        )
+        found.append(sums)
+        norm = getattr(norms, what)
+        if norm is not None:
+            normed = replace(_norm(norm, origin), name=f"{name}_{what}_norm", range_of=f"{what}_norm")
+            found.append(normed)
+        gates.append(len(found) - 1)
+
+    def reading(products: list[tuple[int, Floats]], bias: Floats, core: ArrayLayer) -> None:
+        """Append a layer with four rows a unit, and skips for all that it reads but the last."""
+        for number, (at, weights) in enumerate(products, 1):
+            last, distance = number == len(products), len(found) - at
+            mine = replace(core, w_in=weights, bias=bias if number == 1 else np.zeros_like(bias))
+            if not last:
+                more = {"state": None, "feedback": 0, "unit_constants": None, "skips": distance}
+                mine = replace(mine, kind="unit_skip", name=f"{core.name}_skip{number}", **more)
+            found.append(replace(mine, skips=distance if distance > 1 or not last else 0))
+
+    if norms.together:
+        linear("hidden", layer.w_ih, layer.w_hh)
+    else:
+        linear("input", layer.w_ih, None)
+        linear("hidden", np.zeros((rows, 1)), layer.w_hh)
+    core = ArrayLayer(
+        kind="lstm",
+        name=name,
+        origin=origin,
+        w_in=np.eye(rows),
+        w_rec=None,
+        bias=layer.bias,
+        cell=lstm_cell(layer),
+        within_one=layer.gate.within_one and layer.output_activation.within_one,
+        wide=not (layer.gate.saturates and layer.candidate.saturates),
+        state="cell",
+        output_saturates=layer.output_activation.saturates,
+    )
+    if norms.cell is None:
+        reading([(at, np.eye(rows)) for at in gates], layer.bias, core)
+    else:
+        first, last = np.eye(rows), np.zeros((rows, rows))
+        first[3 * units :], last[:units, 3 * units :] = 0.0, np.eye(units)
+        bias_o = np.concatenate([layer.bias[3 * units :], np.zeros(3 * units)])
+        kept = replace(core, cell=lstm_state_cell(layer), within_one=False, range_of="inner")
+        reading([(at, first) for at in gates], layer.bias, kept)
+        found.append(replace(_norm(norms.cell, origin), name=f"{name}_cell_norm", range_of="cell_norm"))
+        normed = np.zeros((rows, units))
+        normed[units : 2 * units] = np.eye(units)
+        given = replace(core, kind="product", name=f"{name}_output", cell=lstm_output_cell(layer), state=None)
+        reading([*((at, last) for at in gates), (len(found) - 1, normed)], bias_o, given)
+    end = len(found) - 1
+    return [
+        replace(each, feedback=end - at) if each.kind in ("recall", "lstm") else each
+        for at, each in enumerate(found)
+    ]
 
 
 def _gru(layer: Gru, origin: int) -> list[ArrayLayer]:

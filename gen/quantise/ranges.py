@@ -107,10 +107,11 @@ def begin_ranges(network: Network, states: Sequence[FloatState]) -> tuple[float,
     found: list[float] = []
     ends: dict[int, float] = {}
     for layer in lower(unfolded)[0]:
-        if layer.kind == "product":
+        if isinstance(unfolded.layers[layer.origin], Product):
             mine = max(1.0, ends[layer.origin - 2]) * max(1.0, ends[layer.origin - 1])
         else:
-            mine = 0.0 if layer.origin < 0 or layer.projected else h[layer.origin]
+            is_h = layer.origin >= 0 and not layer.projected and layer.range_of in ("output", "inner")
+            mine = h[layer.origin] if is_h else 0.0
         ends[layer.origin] = mine
         found.append(mine)
     return tuple(found)

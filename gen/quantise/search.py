@@ -221,7 +221,7 @@ class _Watched(GraphLayer):
 
     def sums(self, x: IntArray, h: IntArray | None, partials: Floats | None) -> Floats:
         """Compute the rows' sums, and keep what they read."""
-        self.reads[0].append(np.maximum(x, 0) if self.shape.input_relu else x)
+        self.reads[0].append((np.maximum(x, 0) if self.shape.input_relu else x)[:, : self.shape.inputs])
         if h is not None:
             self.reads[1].append(h)
         return super().sums(x, h, partials)

@@ -12,9 +12,10 @@ from rtlstm.spec.network import Gru, Lstm, Norm, PseudoLayer, Rnn
 
 
 def cells_of(layer: PseudoLayer) -> tuple[Cell, ...]:
-    """Return the cell of a layer; of a GRU that resets before the product, both."""
+    """Return the cell of a layer; of a GRU that resets first, and of an LSTM with a norm of c, both."""
     if isinstance(layer, Lstm):
-        return (lstm_cell(layer),)
+        normed = layer.norms is not None and layer.norms.cell is not None
+        return (lstm_state_cell(layer), lstm_output_cell(layer)) if normed else (lstm_cell(layer),)
     if isinstance(layer, Gru):
         return (gru_cell(layer),) if layer.reset_after else (gru_reset_cell(layer), gru_candidate_cell(layer))
     return (rnn_cell(layer) if isinstance(layer, Rnn) else layer.step_cell(),)
@@ -23,8 +24,32 @@ def cells_of(layer: PseudoLayer) -> tuple[Cell, ...]:
 def lstm_cell(layer: Lstm) -> Cell:
     """``c = f c + i g``, ``h = o output_activation(c)``; gates i, f, g, o; peepholes of i, f and o."""
     cell = CellBuilder()
+    cell.state()
+    *_, before_o = (cell.gate(index) for index in range(4))
+    c, kept = _lstm_state(cell, layer)
+    if layer.peephole is not None:
+        before_o = before_o + cell.parameter(2) * kept
+    o = cell.apply(layer.gate, cell.clip(before_o, layer.clip))
+    return cell.build("lstm", o * cell.apply(layer.output_activation, c))
+
+
+def lstm_state_cell(layer: Lstm) -> Cell:
+    """The new c of an LSTM whose c has a norm; gates i, f, g."""
+    cell = CellBuilder()
+    return cell.build("lstm_state", _lstm_state(cell, layer)[0])
+
+
+def lstm_output_cell(layer: Lstm) -> Cell:
+    """The h of an LSTM whose c has a norm; gates o and the norm's result."""
+    cell = CellBuilder()
+    o = cell.apply(layer.gate, cell.clip(cell.gate(0), layer.clip))
+    return cell.build("lstm_output", o * cell.apply(layer.output_activation, cell.gate(1)))
+
+
+def _lstm_state(cell: CellBuilder, layer: Lstm) -> tuple[Term, Term]:
+    """Return the new c, and what is kept of it."""
     old = cell.state()
-    before_i, before_f, before_g, before_o = (cell.gate(index) for index in range(4))
+    before_i, before_f, before_g = (cell.gate(index) for index in range(3))
     if layer.peephole is not None:
         before_i = before_i + cell.parameter(0) * old
         before_f = before_f + cell.parameter(1) * old
@@ -32,11 +57,7 @@ def lstm_cell(layer: Lstm) -> Cell:
     g = cell.apply(layer.candidate, cell.clip(before_g, layer.clip))
     f = 1.0 - i if layer.coupled else cell.apply(layer.gate, cell.clip(before_f, layer.clip))
     c = cell.clip(f * old + i * g, layer.cell_clip)
-    kept = cell.keep(c)
-    if layer.peephole is not None:
-        before_o = before_o + cell.parameter(2) * kept
-    o = cell.apply(layer.gate, cell.clip(before_o, layer.clip))
-    return cell.build("lstm", o * cell.apply(layer.output_activation, c))
+    return c, cell.keep(c)
 
 
 def gru_cell(layer: Gru) -> Cell:
