@@ -228,6 +228,12 @@ class LstmNorms(Record):
     hidden_bias: FloatArray | None = None
     together: bool = False
 
+    @property
+    def each(self) -> dict[str, Norm]:
+        """The norms that there are, by their fields' names."""
+        found = {"input": self.input, "hidden": self.hidden, "cell": self.cell}
+        return {name: norm for name, norm in found.items() if norm is not None}
+
     def check(self, units: int) -> None:
         """Raise ValueError if they are not of an LSTM of so many units."""
         for name, values in (("input", 4 * units), ("hidden", 4 * units), ("cell", units)):
@@ -237,7 +243,7 @@ class LstmNorms(Record):
             bias = getattr(self, f"{name}_bias", None)
             if bias is not None:
                 _expect_shape(f"{name}_bias", bias, (values,))
-        if not any((self.input, self.hidden, self.cell)):
+        if not self.each:
             raise ValueError("norms of an LSTM must have one of input, hidden and cell; leave norms out")
         if self.together and (self.input is not None or self.input_bias is not None or self.hidden is None):
             raise ValueError("a norm of both products together is hidden; leave input and input_bias out")
@@ -282,11 +288,8 @@ class Lstm(Recurrent):
         _expect_shape("bias", self.bias, (4 * self.units,))
         if self.norms is not None:
             self.norms.check(self.units)
-            if self.peephole is not None or self.projection is not None or self.reverse:
-                raise ValueError(
-                    "an LSTM with norms has no peepholes, no projection and no reverse direction; leave them "
-                    "out"
-                )
+            if self.peephole is not None or self.projection is not None:
+                raise ValueError("an LSTM with norms has no peepholes and no projection; leave them out")
         if self.peephole is not None:
             _expect_shape("peephole", self.peephole, (3 * self.units,))
         if self.projection is not None and (
@@ -577,6 +580,12 @@ class Network(Record):
         widths = [self.layers[0].sources[0].width, *(layer.outputs for layer in self.layers)]
         for index, layer in enumerate(self.layers):
             self._check_reads(layer, widths[: index + 1])
+        for one in self.pseudo_layers if self.whole_sequences else ():
+            if isinstance(one, Lstm) and one.norms is not None:
+                raise ValueError(
+                    f"layer {one.name!r} has norms, which a network with a reverse direction cannot have "
+                    "inside an LSTM; build the layers before and after it, join on the host"
+                )
         check_parts(self.parts, self.outputs)
         check_parts(self.input_parts, self.inputs, "inputs")
         return self

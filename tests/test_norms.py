@@ -146,8 +146,12 @@ def _lstm(inputs: int, units: int) -> Lstm:
             ("norms_around_an_rnn", "ice40", {"lanes": 4, "macs": 1, "table_memory": "rom"}),
             ("norms_in_a_graph", "ecp5", {"lanes": 16, "macs": 4, "gate_units": 4, "beat_out": 4}),
             ("norm_of_a_norm", "generic", {"lanes": 16, "macs": 1, "gate_units": 4, "beat_out": 4}),
+            ("layer_norm_lstm", "ecp5", {"lanes": 16, "macs": 4, "gate_units": 4, "beat_out": 4}),
+            ("lstms_with_norms_of_sums", "generic", {"lanes": 8, "macs": 2, "gate_units": 2, "beat_out": 2}),
+            ("lstms_with_some_norms", "ultrascale", {"lanes": 4, "macs": 1}),
         ],
         ("norm", "generic", {"lanes": 16, "macs": 2, "gate_units": 4, "beat_out": 4}),
+        ("layer_norm_lstm", "ecp5", {"lanes": 16, "macs": 4, "gate_units": 4, "beat_out": 4}),
     ),
 )
 def test_rtl_equals_golden(name: str, family: str, more: dict[str, object], tmp_path: Path) -> None:
@@ -160,9 +164,9 @@ def test_rtl_equals_golden(name: str, family: str, more: dict[str, object], tmp_
 
 @pytest.mark.tools
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["norm", "norms_in_a_graph"])
+@pytest.mark.parametrize("name", ["norm", "norms_in_a_graph", "layer_norm_lstm"])
 def test_netlist_equals_golden(name: str, tmp_path: Path) -> None:
-    """Of a LayerNorm beside the fused gate unit, and of both norms beside pipelines of cells."""
+    """Of a LayerNorm beside the fused gate unit, of both norms beside pipelines of cells, and in a cell."""
     settings = QuantizationSettings(weight_bits=7, data_bits=8, gate_bits=8, cell_bits=12)
     parameters = Parameters.for_family("ecp5", lanes=8, macs=2, gate_units=2, beat_out=2, streams=2)
     check_netlist(make_case(3, quantise(CELL_NETWORKS[name], settings), parameters, steps=4), tmp_path)

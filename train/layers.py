@@ -5,7 +5,7 @@ layer, whole sequences at once where no recurrence is in the way. The states of 
 its caller sees them, and as its layers keep them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -161,12 +161,15 @@ class TorchLayers(torch.nn.Module):
             values = x if index == layers[0] else given[index - shape.before]
             last = index + shape.feedback
             partials = partials if joins_sums(self.shapes, index) else None
-            if shape.has_h:
+            if shape.kind == "recall":
+                before = {**given, index - shape.before: values}
+                given |= self._recalled(range(index, last + 1), arrays, before, partials, h, c, run)
+            elif shape.has_h:
                 given |= self._recurrence(index, last, arrays, values, partials, h, c, run)
                 run.seen[index] = given[last]
             else:
                 partials = self._sums(index, arrays[index], values, partials, run)
-            if shape.kind not in SKIPS and not shape.has_h:
+            if shape.kind not in (*SKIPS, "recall") and not shape.has_h:
                 given[index] = self._results(index, arrays[index], partials, None, run)[0]
             index = last + 1
         return given[layers[-1]]
@@ -187,7 +190,7 @@ class TorchLayers(torch.nn.Module):
     def _sums(self, index: int, arrays: LayerArrays, values: Any, partials: Any, run: _Run) -> Any:
         """Return a layer's sums without the recurrent part: with the bias, and with partial sums if any."""
         plan, shape = self.plans[index], self.shapes[index]
-        read = torch.relu(values) if shape.input_relu else values
+        read = (torch.relu(values) if shape.input_relu else values)[..., : shape.inputs]
         product = self._product(index, False, arrays, read, run)
         product = product if partials is None else product + partials
         if plan.continues:
@@ -307,6 +310,48 @@ class TorchLayers(torch.nn.Module):
                     c[number] = _where(alive, kept, c[number])
             h[at] = _where(alive, found[last][-1], h[at])
         return {index: torch.stack(values) for index, values in found.items()}
+
+    def _recalled(
+        self,
+        block: range,
+        arrays: Sequence[LayerArrays],
+        before: Mapping[int, Any],
+        partials: Any,
+        h: list[Any],
+        c: list[Any],
+        run: _Run,
+    ) -> dict[int, Any]:
+        """Run a layer that recalls h, and all up to the one that gives it, step by step.
+
+        ``before`` are the sequences that earlier layers gave, ``partials`` the sums of what else the first
+        one reads, None for nothing.
+        """
+        mine = next(index for index in block if self.shapes[index].has_h)
+        at, number = self._hidden[mine], self._states.get(mine)
+        found: dict[int, list[Any]] = {index: [] for index in block}
+        first = self.shapes[block[0]]
+        for step in range(len(before[block[0] - first.before])):
+            alive = None if run.alive is None else run.alive[step]
+            sums: Any = None if partials is None else partials[step]
+            for index in block:
+                shape = self.shapes[index]
+                source = index - shape.before
+                values = found[source][-1] if source in found else before[source][step]
+                joined = sums if joins_sums(self.shapes, index) else None
+                sums = self._sums(index, arrays[index], values, joined, run)
+                if shape.kind == "recall":
+                    sums = sums + self._product(index, True, arrays[index], h[at], run)
+                if shape.kind in SKIPS:
+                    continue
+                state = None if number is None else c[number]
+                results, kept = self._results(index, arrays[index], sums, state, run)
+                found[index].append(results)
+                if kept is not None and number is not None:
+                    c[number] = _where(alive, kept, c[number])
+            h[at] = _where(alive, found[block[-1]][-1], h[at])
+        given = {index: torch.stack(values) for index, values in found.items() if values}
+        run.seen[mine] = given[block[-1]]
+        return given
 
     def _fused(self, index: int, arrays: LayerArrays) -> FusedLayer | None:
         """Return what the fused unit computes a layer with; None if its cell is another one."""

@@ -23,7 +23,7 @@ from rtlstm.gen.quantise.lowering import ArrayLayer, lower
 from rtlstm.gen.quantise.plan import FormatChoices, Plan, QuantizationSettings, fold_factors
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format
-from rtlstm.spec.network import Bidirectional, Network
+from rtlstm.spec.network import Bidirectional, Lstm, Network
 
 Floats = NDArray[np.float64]
 ARRAYS = ("w_in", "w_rec", "bias", "unit_constants")
@@ -41,6 +41,9 @@ def _records(layer: Any) -> Iterator[tuple[str, Any]]:
         yield from (("forward", layer.forward), ("backward", layer.backward))
     else:
         yield "", layer
+    if isinstance(layer, Lstm) and layer.norms is not None:
+        yield "norms", layer.norms
+        yield from ((f"{name}_norm", norm) for name, norm in layer.norms.each.items())
 
 
 def _arrays(network: Network) -> dict[Path, Floats]:
@@ -64,6 +67,9 @@ def _with_arrays(network: Network, arrays: Mapping[Path, Floats]) -> Network:
         for direction, record in _records(layer):
             mine = {path[2]: array for path, array in arrays.items() if path[:2] == (index, direction)}
             changed[direction] = record.replace(**mine) if mine else record
+        if "norms" in changed:
+            norms = {name: changed.pop(f"{name}_norm") for name in layer.norms.each}
+            changed[""] = changed[""].replace(norms=changed.pop("norms").replace(**norms))
         layers.append(layer.replace(**changed) if isinstance(layer, Bidirectional) else changed[""])
     return network.replace(layers=tuple(layers))
 
@@ -156,8 +162,8 @@ class NetworkParameters(torch.nn.Module):
 
     def trains(self, index: int) -> bool:
         """Whether the rows of an array layer come from the network, and not from its structure."""
-        rows = (made for name, made in self._lowered[index].items() if name != "unit_constants")
-        return any(made.shares for made in rows)
+        made = self._lowered[index]
+        return any(made[name].shares for name in ("w_in", "w_rec") if name in made)
 
     def raised(self, arrays: Sequence[Mapping[str, Floats]]) -> Network:
         """Return the network that is lowered to these arrays of the array layers.

@@ -6,7 +6,7 @@ import numpy as np
 
 from rtlstm.spec.activations.functions import RELU, SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.cells.description import CellBuilder
-from rtlstm.spec.network import Custom, Dense, Gru, Lstm, Network, Norm, Read, Rnn
+from rtlstm.spec.network import Custom, Dense, Gru, Lstm, LstmNorms, Network, Norm, Read, Rnn
 
 __all__ = ["CELL_NETWORKS", "Drawing"]
 
@@ -189,9 +189,31 @@ def _norms(draw: Drawing) -> Iterator[tuple[str, list[object]]]:
     )
 
 
+def _normed_lstms(draw: Drawing) -> Iterator[tuple[str, list[object]]]:
+    gates, both = draw.norm(4 * UNITS), draw.norm(4 * UNITS, centre=False, epsilon=0.01)
+    head, c = draw.dense(UNITS, 2), draw.norm(UNITS)
+    biases = {"input_bias": draw.array(4 * UNITS), "hidden_bias": draw.array(4 * UNITS)}
+    each = LstmNorms(input=gates, hidden=draw.norm(4 * UNITS, gain=False), cell=c, **biases)
+    yield "layer_norm_lstm", [draw.lstm(norms=each), head]
+    together = draw.lstm(norms=LstmNorms(hidden=both, together=True, hidden_bias=draw.array(4 * UNITS)))
+    yield (
+        "lstms_with_norms_of_sums",
+        [together, draw.lstm(UNITS, norms=LstmNorms(hidden=both, cell=c, together=True))],
+    )
+    alone, two = (
+        draw.lstm(norms=LstmNorms(cell=c), coupled=True, cell_clip=1.5),
+        reads((1, UNITS, True), (2, INPUTS)),
+    )
+    several = draw.lstm(UNITS + INPUTS, norms=LstmNorms(input=gates, hidden=gates), **two)
+    last = draw.lstm(2 * UNITS, norms=LstmNorms(hidden=both, together=True), **reads((1, UNITS), (2, UNITS)))
+    yield "lstms_with_some_norms", [alone, several, last]
+
+
 CELL_NETWORKS = {
     name: Network(name=name, layers=tuple(layers))
-    for seed, kind in enumerate((_lstms, _others, _customs, _skips, _graphs, _without_h, _norms))
+    for seed, kind in enumerate(
+        (_lstms, _others, _customs, _skips, _graphs, _without_h, _norms, _normed_lstms)
+    )
     for name, layers in kind(Drawing(seed))
 }
 """Networks that the LSTM's own gate unit does not compute."""

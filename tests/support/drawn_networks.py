@@ -22,6 +22,7 @@ from rtlstm.spec.network import (
     Gru,
     Layer,
     Lstm,
+    LstmNorms,
     Network,
     Norm,
     PseudoLayer,
@@ -148,6 +149,31 @@ def _lstm(draw: Draw, weights: _Weights, inputs: int, outputs: int, common: dict
         bias=weights.vector(4 * units, zero=draw(flag)),
         projection=weights.matrix(outputs, units) if projected else None,
         **options,
+        **common,
+    )
+
+
+def _normed_lstm(draw: Draw, weights: _Weights, inputs: int, outputs: int, common: dict[str, Any]) -> Lstm:
+    """An LSTM with one norm or more of its gates' products and of c."""
+    rows = 4 * outputs
+    together, hidden, cell = (draw(st.booleans()) for _ in range(3))
+    hidden |= together
+    of_input = not together and draw(st.booleans())
+    norms = LstmNorms(
+        input=_norm(draw, weights, rows) if of_input else None,
+        hidden=_norm(draw, weights, rows) if hidden else None,
+        cell=_norm(draw, weights, outputs) if cell or not (hidden or of_input) else None,
+        input_bias=weights.vector(rows) if not together and draw(st.booleans()) else None,
+        hidden_bias=weights.vector(rows) if draw(st.booleans()) else None,
+        together=together,
+    )
+    return Lstm(
+        w_ih=weights.matrix(rows, inputs),
+        w_hh=weights.matrix(rows, outputs),
+        bias=weights.vector(rows, zero=draw(st.booleans())),
+        clip=draw(st.sampled_from(_CLIPS)),
+        candidate=draw(functions(TANH)),
+        norms=norms,
         **common,
     )
 
@@ -302,7 +328,8 @@ def mixed_networks(draw: Draw, whole: bool, sizes: int = 5) -> Network:
     size = st.integers(1, sizes)
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     weights = _Weights(rng, draw(st.sampled_from([0.4, 1.0, 2.0])))
-    more = draw(st.lists(st.sampled_from(["norm", "dense", "recurrent", "product"]), max_size=2))
+    others = ["norm", "dense", "recurrent", "product", *([] if whole else ["normed"])]
+    more = draw(st.lists(st.sampled_from(others), max_size=2))
     kinds = draw(st.permutations(["norm", "cell", "recurrent", "dense" if whole else "several", *more]))
     backward = kinds.index("recurrent") if whole else None
     layers: list[Layer] = []
@@ -323,8 +350,8 @@ def mixed_networks(draw: Draw, whole: bool, sizes: int = 5) -> Network:
                     other = _recurrent(draw, weights, inputs, draw(size), reads, reverse=True)
                     layers[-1] = Bidirectional(forward=forward, backward=other)
             else:
-                make = _custom if kind == "cell" else _product
-                layers.append(make(draw, weights, inputs, outputs, reads))
+                make = {"cell": _custom, "product": _product, "several": _product, "normed": _normed_lstm}
+                layers.append(make[kind](draw, weights, inputs, outputs, reads))
         widths.append(layers[-1].outputs)
     return Network(layers=tuple(layers))
 

@@ -139,18 +139,15 @@ class SecondModel:
         layers = range(len(shapes)) if layers is None else layers
         given: dict[int, Row] = {}
         sums: list[Row] = []
-        read_back: dict[int, int] = {}
-        h_number = sum(shape.kind in WITH_H for shape in shapes[: layers[0]])
+        with_h = [at for at, shape in enumerate(shapes) if shape.kind in WITH_H]
+        read_back = {at + shapes[at].feedback: number for number, at in enumerate(with_h)}
         c_number = sum(shape.has_state for shape in shapes[: layers[0]]) - 1
         for at in layers:
             shape = shapes[at]
-            if shape.kind in WITH_H:
-                read_back[at + shape.feedback] = h_number
-                h_number += 1
             c_number += shape.has_state
             values = given[at - self._before(shape)] if at > layers[0] else x
-            has_h = shape.kind in WITH_H and not shape.feedforward
-            h = state.h[read_back[at + shape.feedback]] if has_h else None
+            reads_h = shape.kind == "recall" or (shape.kind in WITH_H and not shape.feedforward)
+            h = state.h[read_back[at + shape.feedback]] if reads_h else None
             sums = [values] if shape.kind == "norm" else self._sums(at, values, h, sums)
             if shape.kind in ("skip", "unit_skip"):
                 continue
@@ -183,6 +180,8 @@ class SecondModel:
         shape, bias = self.network.shapes[at], self._biases[at]
         if shape.input_relu:
             x = [max(0, value) for value in x]
+        if shape.kind == "recall":
+            x = x[: shape.inputs]
         if self.numerics.input.lowest in x:
             self.events["input: lowest code"] += 1
         behind_skip = at > 0 and self.network.shapes[at - 1].kind in ("skip", "unit_skip")

@@ -114,9 +114,10 @@ def test_inputs_with_codes_of_zero(kind: str):
 
 
 GRAPHS = ("side_by_side", "grus_of_several", "lstm_of_two", "product_of_two", "states_beside_an_lstm")
+GRAPHS += ("layer_norm_lstm", "lstms_with_norms_of_sums", "lstms_with_some_norms")
 
 
-@pytest.mark.parametrize("name", quick(GRAPHS, "grus_of_several", "product_of_two"))
+@pytest.mark.parametrize("name", quick(GRAPHS, "grus_of_several", "product_of_two", "layer_norm_lstm"))
 def test_graphs_of_layers(name: str) -> None:
     """Layers that read several results, and cells that do not read h, which trains no zeros."""
     rng, network = np.random.default_rng(5), CELL_NETWORKS[name]
