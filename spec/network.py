@@ -298,6 +298,15 @@ class Lstm(Recurrent):
             raise ValueError(f"projection must be (outputs, {self.units}), not {self.projection.shape}")
         return self
 
+    def with_input_bias(self, bias: NDArray[np.float64]) -> dict[str, Any]:
+        """Return the fields with a bias more ``(4 * units,)`` of the products with the input."""
+        norms = self.norms
+        if norms is None or not (norms.together or norms.input is not None):
+            return {"bias": self.bias + bias}
+        name = "hidden_bias" if norms.together else "input_bias"
+        there = getattr(norms, name)
+        return {"norms": norms.replace(**{name: bias if there is None else there + bias})}
+
     @property
     def outputs(self) -> int:
         """Width of h: that of the projection, if there is one."""

@@ -576,6 +576,8 @@ class Flow:
 
         def absorb(one: Any) -> Any:
             made, key = flow._times(one.w_ih, where), "bias_ih" if isinstance(one, Gru) else "bias"
+            if isinstance(one, Lstm) and one.norms is not None:
+                return one.replace(w_ih=made.matrix, **one.with_input_bias(made.bias))
             return one.replace(w_ih=made.matrix, **{key: getattr(one, key) + made.bias})
 
         return flow.with_layer(each_direction(layer, absorb))

@@ -11,8 +11,9 @@ from typing import Any, Final
 import numpy as np
 
 from rtlstm.gen.frontends.arrays import fresh, listed
-from rtlstm.gen.frontends.bodies import Forms, join_bodies, sorted_graph
+from rtlstm.gen.frontends.bodies import join_bodies, sorted_graph
 from rtlstm.gen.frontends.cells import join_cells
+from rtlstm.gen.frontends.forms import Forms
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent, input_rank
 from rtlstm.gen.frontends.layers import DENSE
 from rtlstm.spec.errors import ConfigurationError, ModelError

@@ -14,7 +14,18 @@ from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
 from rtlstm.gen.frontends.step import Known, State, Step, Value
 from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.network import Bidirectional, CellLayer, Dense, Gru, Layer, Lstm, Norm, PseudoLayer, Rnn
+from rtlstm.spec.network import (
+    Bidirectional,
+    CellLayer,
+    Dense,
+    Gru,
+    Layer,
+    Lstm,
+    LstmNorms,
+    Norm,
+    PseudoLayer,
+    Rnn,
+)
 
 _ROWS = ("N", "F")
 """The axes of a final state by default."""
@@ -351,8 +362,17 @@ def _details(layer: PseudoLayer) -> list[str]:
         functions.append(f"cell clip {layer.cell_clip:g}")
     if layer.projection is not None:
         functions.append(f"projection {layer.units} -> {layer.outputs}")
+    if layer.norms is not None:
+        functions.append("norms of " + _norms(layer.norms))
     given = {"peephole": layer.peephole is not None, "coupled": layer.coupled}
     return functions + [name for name, there in given.items() if there]
+
+
+def _norms(norms: LstmNorms) -> str:
+    """Name what an LSTM normalises."""
+    texts = {"input": "the input's products", "hidden": "h's products", "cell": "c"}
+    texts |= {"hidden": "both products' sum"} if norms.together else {}
+    return " and ".join(texts[name] for name in norms.each)
 
 
 def _functions(*functions: tuple[str, ActivationFunction, ActivationFunction]) -> list[str]:

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-__all__ = ["CELLS", "Calls", "Each", "InLoop", "Last", "play"]
+__all__ = ["CELLS", "Calls", "Each", "EachGate", "InLoop", "KeptBehind", "Last", "play"]
 
 INPUTS, UNITS, OUTPUTS = 3, 5, 2
 
@@ -153,9 +153,75 @@ class Averaged(nn.Module):
         return self.out(h), (mean, h, c)
 
 
+class LayerNormLstm(nn.Module):
+    """An LSTM with norms of the products with x, of those with h, and of c where h reads it."""
+
+    states, inputs = (UNITS, UNITS), INPUTS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w, self.u = nn.Parameter(torch.randn(4 * UNITS, INPUTS)), nn.Linear(UNITS, 4 * UNITS)
+        self.of_x, self.of_h, self.of_c = (nn.LayerNorm(size) for size in (4 * UNITS, 4 * UNITS, UNITS))
+        for norm in (self.of_x, self.of_h, self.of_c):
+            nn.init.uniform_(norm.weight, 0.5, 1.5)
+            nn.init.normal_(norm.bias, std=0.3)
+        self.out = nn.Linear(UNITS, OUTPUTS)
+
+    def gates(self, x, h):
+        return (self.of_x(x @ self.w.t()) + self.of_h(self.u(h))).chunk(4, 1)
+
+    def forward(self, x, state):
+        h, c = state
+        i, f, g, o = self.gates(x, h)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(self.of_c(c))
+        return self.out(h), (h, c)
+
+
+class NormOfSums(LayerNormLstm):
+    """One norm of all gates, which come in another order, and none of c."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both = nn.Linear(INPUTS + UNITS, 4 * UNITS)
+
+    def forward(self, x, state):
+        h, c = state
+        f, o, g, i = self.of_x(self.both(torch.cat([x, h], 1))).chunk(4, 1)
+        c = torch.tanh(g) * torch.sigmoid(i) + c * torch.sigmoid(f)
+        h = torch.tanh(c) * torch.sigmoid(o)
+        return h, (h, c)
+
+
+class KeptBehind(LayerNormLstm):
+    """Its c is kept behind the norm, as PyTorch's example has it."""
+
+    def forward(self, x, state):
+        h, c = state
+        i, f, g, o = self.gates(x, h)
+        c = self.of_c(torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g))
+        h = torch.sigmoid(o) * torch.tanh(c)
+        return self.out(h), (h, c)
+
+
+class EachGate(LayerNormLstm):
+    """A norm of each gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.each = nn.ModuleList(nn.LayerNorm(UNITS) for _ in range(4))
+
+    def gates(self, x, h):
+        i, f, g, o = (x @ self.w.t() + self.u(h)).chunk(4, 1)
+        return self.each[0](i), self.each[1](f), self.each[2](g), self.each[3](o)
+
+
 CELLS = {
     each.__name__: each
-    for each in (MinGru, MinLstm, StateSpace, Complex, IndRnn, Sru, Coupled, Spiking, Averaged)
+    for each in (
+        *(MinGru, MinLstm, StateSpace, Complex, IndRnn, Sru, Coupled, Spiking, Averaged),
+        *(LayerNormLstm, NormOfSums),
+    )
 }
 
 

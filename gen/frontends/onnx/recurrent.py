@@ -22,7 +22,7 @@ from rtlstm.gen.frontends.arrays import (
     stacked_layer,
     to_float64,
 )
-from rtlstm.gen.frontends.bodies import Forms
+from rtlstm.gen.frontends.forms import Forms
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
 from rtlstm.gen.frontends.loops import Loop, final_states, lifted
 from rtlstm.gen.frontends.onnx.node_graph import MOST_NUMBERS, OnnxGraph, captured, name_of, subgraphs

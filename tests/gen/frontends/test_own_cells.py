@@ -29,6 +29,8 @@ KINDS = {
     "Coupled": ["custom", "dense"],
     "Spiking": ["custom"],
     "Averaged": ["custom", "lstm", "dense"],
+    "LayerNormLstm": ["lstm", "dense"],
+    "NormOfSums": ["lstm"],
 }
 FORMS = ("exported", "trace", "onnx", "dynamo")
 STEPS, SEQUENCES = 12, 2
@@ -210,6 +212,42 @@ def normed(net: Any, x: Any, h: Any) -> Any:
 )
 def test_what_is_no_cell_is_refused_by_name(call: Any, words: str) -> None:
     assert words in refused(step(call), "the step that makes the new value of the state")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("KeptBehind", "a step with norms is an LSTM, .*with a c that is kept before its norm"),
+        ("EachGate", "must be of all four gates, each with values of its own; a step with norms is an LSTM"),
+    ],
+)
+def test_norms_that_are_none_of_an_lstm_are_refused_by_name(name: str, words: str) -> None:
+    """The way out, a c that is kept before its norm and a norm of all gates, is read by the tests above."""
+    torch.manual_seed(0)
+    module = getattr(cells, name)().eval()
+    for each in (module, cells.InLoop(module).eval()):
+        refused(each, words)
+
+
+def test_norms_in_front_and_behind_are_of_the_layer_beside() -> None:
+    """A batch norm in front is part of the input's products, before their norm."""
+    module = cell("LayerNormLstm")
+
+    def call(net: Any, x: Any) -> Any:
+        h, c, results = x.new_zeros(x.shape[1], 5), x.new_zeros(x.shape[1], 5), []
+        x = net.front(x)
+        for t in range(x.shape[0]):
+            y, (h, c) = net.cell(x[t], (h, c))
+            results.append(net.behind(y))
+        return torch.stack(results)
+
+    net = nets.Net(call, front=nn.Linear(4, 3), cell=module, behind=nn.LayerNorm(2)).eval()
+    x = np.random.default_rng(2).normal(size=(6, 2, 4)).astype(np.float32)
+    with torch.no_grad():
+        wanted = net(torch.as_tensor(x)).numpy()
+    network = read_model(net).network
+    assert "norm" in [layer.kind for layer in network.layers]
+    equals(network, x, wanted)
 
 
 def test_the_number_of_a_step_is_refused_and_may_be_a_feature() -> None:

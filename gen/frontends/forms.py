@@ -1,0 +1,290 @@
+"""Reads tensors of a step as sums: of other tensors times matrices or numbers, and a constant."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from rtlstm.gen.frontends.arrays import Floats
+from rtlstm.gen.frontends.axes import Axes
+from rtlstm.gen.frontends.graph import Graph, Node
+from rtlstm.gen.frontends.layers import DENSE, outputs_first
+from rtlstm.gen.frontends.step import KnownSizes
+from rtlstm.spec.errors import ModelError
+from rtlstm.spec.files import Budget
+
+_SAME: Final = ("cast", "identity", "squeeze", "unsqueeze")
+"""Operators that change no element of one step."""
+_OTHER_WIDTHS: Final = (
+    "conv",
+    "embedding",
+    "flatten",
+    "gather",
+    "recurrent",
+    "reshape",
+    "shape",
+    "transpose",
+)
+"""Operators behind which a tensor's last axis is another one, if its sizes do not say so."""
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """``sum of weight * tensor, + bias``.
+
+    A weight is a matrix ``(rows, columns)``, or one number for each element, or for all.
+    """
+
+    terms: dict[str, Floats]
+    bias: Floats
+
+    @property
+    def rows(self) -> int:
+        """How many elements it has; 0 if that cannot be told."""
+        sizes = [len(weight) for weight in (*self.terms.values(), self.bias) if weight.ndim]
+        return max((size for size in sizes if size > 1), default=max(sizes, default=0))
+
+    def plus(self, other: "Form") -> "Form":
+        """The sum of both."""
+        terms = dict(self.terms)
+        for name, weight in other.terms.items():
+            terms[name] = _added(terms[name], weight) if name in terms else weight
+        return Form(terms, self.bias + other.bias)
+
+    def times(self, factor: Floats) -> "Form":
+        """Each element times a number."""
+        column = factor.reshape(-1, 1) if factor.ndim else factor
+        terms = {
+            name: weight * (column if weight.ndim > 1 else factor) for name, weight in self.terms.items()
+        }
+        return Form(terms, self.bias * factor)
+
+
+def _added(one: Floats, other: Floats) -> Floats:
+    """The sum of two weights of one tensor, of which one may be a matrix, the other none."""
+    if one.ndim > 1 or other.ndim > 1:
+        columns = max(each.shape[1] for each in (one, other) if each.ndim > 1)
+        one, other = (as_matrix(each, columns) for each in (one, other))
+    return one + other
+
+
+def as_matrix(weight: Floats, size: int) -> Floats:
+    """A weight as a matrix of so many columns."""
+    return weight if weight.ndim > 1 else np.eye(size) * weight
+
+
+class Forms:
+    """Reads tensors of one graph as forms, whose tensors are those that no linear operator makes."""
+
+    def __init__(self, graph: Graph, states: Mapping[str, str]) -> None:
+        self.graph, self.states = graph, states
+        self.opaque: set[str] = set()
+        """Tensors that stay as they are."""
+        self._known: dict[str, Form] = {}
+        self._widths: dict[str, int] = {}
+        self._sizes: KnownSizes | None = None
+        self._budget = Budget(ModelError)
+
+    def behind(self, tensor: str) -> str:
+        """What a tensor is a copy of, perhaps with other axes of size 1."""
+        return self.graph.behind(tensor, *_SAME)
+
+    def constant(self, tensor: str) -> Floats | None:
+        """A constant as one number, or as one for each element; None of what is none, or is a matrix."""
+        value = self.graph.constant(tensor) if tensor else None
+        if value is None:
+            return None
+        value = np.asarray(value, dtype=np.float64)
+        if value.shape[-1:] not in ((), (value.size,)) and value.size != 1:
+            return None
+        return value.reshape(()) if value.size == 1 else value.reshape(-1)
+
+    def read(self, tensor: str, *, through: bool = False) -> Form:
+        """The form of a tensor; ``through`` one that is opaque."""
+        tensor = self.behind(tensor)
+        if tensor in self.opaque and not through:
+            return Form({tensor: np.array(1.0)}, np.array(0.0))
+        if tensor not in self._known:
+            value = self.constant(tensor)
+            node = self.graph.producer(tensor)
+            found = None if value is None else Form({}, value)
+            if node is not None and found is None and tensor not in self.states:
+                reader = LINEAR.get(node.operator)
+                found = None if reader is None else reader(self, node, tensor)
+            self._known[tensor] = found or Form({tensor: np.array(1.0)}, np.array(0.0))
+        return self._known[tensor]
+
+    def width(self, tensor: str) -> int:
+        """How many elements a tensor has in a step; 0 if that cannot be told."""
+        tensor = self.behind(tensor)
+        if tensor not in self._widths:
+            first = not any(wide == 0 for wide in self._widths.values())
+            self._widths[tensor] = 0  # while it is searched for, for a state depends on itself
+            self._widths[tensor] = self._width(tensor)
+            found = self._widths[tensor]
+            if first:  # What was not found on the way here may be found on another one.
+                self._widths = {name: wide for name, wide in self._widths.items() if wide}
+            return found
+        return self._widths[tensor]
+
+    def _width(self, tensor: str) -> int:
+        shape = self.graph.shape(tensor)
+        if shape and shape[-1] is not None:
+            return shape[-1]
+        if tensor in self.states:
+            return self.width(self.states[tensor])
+        value, node = self.constant(tensor), self.graph.producer(tensor)
+        if value is not None or node is None:
+            return 0 if value is None or value.size == 1 else value.size
+        if node.operator in DENSE:
+            weight = self._weight(node)
+            return 0 if weight is None else len(weight)
+        if node.operator in _OTHER_WIDTHS:
+            return 0
+        widths = [self.width(name) for name in node.inputs if name]
+        if node.operator == "concat":
+            return sum(widths) if all(widths) else 0
+        if node.operator == "split":
+            return len(range(widths[0])[self._part_of(node, tensor)])
+        if node.operator == "slice":
+            return len(range(widths[0])[self._cut_of(node) or slice(None)])
+        return max(widths, default=0)
+
+    def _numbers(self, node: Node, attribute: str, index: int) -> list[int] | None:
+        """Whole numbers of a node, which may follow from sizes of tensors."""
+        found = self.graph.numbers(node, attribute, index)
+        if found is not None or len(node.inputs) <= index or not node.inputs[index]:
+            return found
+        if self._sizes is None:
+            self._sizes = KnownSizes(self.graph)
+            for each in self.graph.nodes:
+                wide = self.width(each.inputs[0]) if each.operator in ("shape", "size") else 0
+                self._sizes.measure(each, Axes(("N", "F"), wide) if wide else None)
+        sizes = self._sizes.of(node.inputs[index])
+        return None if sizes is None or any(s.names for s in sizes) else [size.number for size in sizes]
+
+    # Operators
+
+    def _weight(self, node: Node) -> Floats | None:
+        value = self.graph.constant(node.inputs[1])
+        if value is None or np.ndim(value) != 2 or node.attributes.get("transA", 0):
+            return None
+        return outputs_first(node, np.asarray(value, dtype=np.float64))
+
+    def _dense(self, node: Node, _: str) -> Form | None:
+        weight = self._weight(node)
+        if weight is None:
+            return None
+        bias = self.constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else np.zeros(())
+        if bias is None:
+            return None
+        source = self.behind(node.inputs[0])
+        maker = self.graph.producer(source)
+        if maker is not None and maker.operator == "concat":
+            found = self._joined(list(maker.inputs), weight.shape[1])
+        else:
+            found = self.read(source)
+        terms: dict[str, Floats] = {}
+        for name, inner in found.terms.items():
+            self._budget.take((len(weight), weight.shape[1]), f"the weights of {name!r}")
+            terms[name] = weight @ inner if inner.ndim > 1 else weight * inner
+        inside = weight @ np.broadcast_to(found.bias, weight.shape[1:])
+        total = inside + np.broadcast_to(bias * float(node.attributes.get("beta", 1.0)), (len(weight),))
+        return Form(terms, total)
+
+    def _joined(self, names: list[str], total: int = 0) -> Form:
+        """Features of several tensors side by side; ``total`` tells the width of one that is not known."""
+        widths = [self.width(name) for name in names]
+        if widths.count(0) == 1 and total > sum(widths):
+            widths[widths.index(0)] = total - sum(widths)
+        if 0 in widths or (total and sum(widths) != total):
+            raise ModelError(f"the sizes of {', '.join(map(repr, names))}, which are joined, cannot be told")
+        parts = [self.read(name) for name in names]
+        starts = np.cumsum([0, *widths[:-1]])
+        bias = np.concatenate([np.broadcast_to(p.bias, (w,)) for p, w in zip(parts, widths, strict=True)])
+        whole = Form({}, bias)
+        for part, start, wide in zip(parts, starts, widths, strict=True):
+            for name, weight in part.terms.items():
+                columns = weight.shape[1] if weight.ndim > 1 else wide
+                self._budget.take((sum(widths), columns), f"the weights of {name!r}")
+                block = np.zeros((sum(widths), columns))
+                block[start : start + wide] = as_matrix(weight, columns)
+                whole = whole.plus(Form({name: block}, np.zeros(())))
+        return whole
+
+    def _concat(self, node: Node, _: str) -> Form | None:
+        try:
+            return self._joined(list(node.inputs))
+        except ModelError:
+            return None
+
+    def _add(self, node: Node, _: str) -> Form:
+        first, *rest = map(self.read, node.inputs)
+        for other in rest:
+            first = first.plus(other if node.operator != "sub" else other.times(np.array(-1.0)))
+        return first
+
+    def _mul(self, node: Node, _: str) -> Form | None:
+        one, other = map(self.read, node.inputs)
+        if one.terms and not other.terms:
+            with np.errstate(divide="ignore"):  # The check of finite weights names what this makes infinite.
+                return one.times(other.bias if node.operator == "mul" else 1.0 / other.bias)
+        return other.times(one.bias) if other.terms and not one.terms and node.operator == "mul" else None
+
+    def _neg(self, node: Node, _: str) -> Form:
+        return self.read(node.inputs[0]).times(np.array(-1.0))
+
+    def _rows(self, node: Node, chosen: slice) -> Form | None:
+        """Some of the elements of what a node reads."""
+        whole, wide = self.read(node.inputs[0]), self.width(node.inputs[0])
+        if not wide:
+            return None
+        begin, end, step = chosen.indices(wide)
+        if begin >= end or step < 1:
+            return None
+        terms = {
+            name: (weight if weight.ndim > 1 else np.eye(wide) * weight)[chosen]
+            for name, weight in whole.terms.items()
+        }
+        return Form(terms, np.broadcast_to(whole.bias, (wide,))[chosen])
+
+    def _is_last(self, tensor: str, axis: int) -> bool:
+        rank = len(self.graph.shape(tensor)) or 2  # of a cell that handles one step
+        return axis in (-1, rank - 1)
+
+    def _part_of(self, node: Node, tensor: str) -> slice:
+        """The elements of a tensor that a node splits off."""
+        count = len(node.outputs)
+        sizes = self._numbers(node, "split", 1) or [-(-self.width(node.inputs[0]) // count)] * count
+        at = node.outputs.index(tensor)
+        return slice(sum(sizes[:at]), sum(sizes[: at + 1]))
+
+    def _split(self, node: Node, tensor: str) -> Form | None:
+        last = self._is_last(node.inputs[0], int(node.attributes.get("axis", 0)))
+        return self._rows(node, self._part_of(node, tensor)) if last else None
+
+    def _cut_of(self, node: Node) -> slice | None:
+        given = enumerate(("starts", "ends", "axes", "steps"), start=1)
+        starts, ends, axes, steps = (self._numbers(node, name, at) for at, name in given)
+        if starts is None or ends is None or axes is None or len(axes) != 1:
+            return None
+        return (
+            slice(starts[0], ends[0], (steps or [1])[0]) if self._is_last(node.inputs[0], axes[0]) else None
+        )
+
+    def _slice(self, node: Node, _: str) -> Form | None:
+        cut = self._cut_of(node)
+        return None if cut is None else self._rows(node, cut)
+
+
+LINEAR: Final[dict[str, Callable[[Forms, Node, str], Form | None]]] = {
+    **dict.fromkeys(DENSE, Forms._dense),
+    **dict.fromkeys(("add", "sub", "sum"), Forms._add),
+    **dict.fromkeys(("mul", "div"), Forms._mul),
+    "neg": Forms._neg,
+    "concat": Forms._concat,
+    "split": Forms._split,
+    "slice": Forms._slice,
+}
+"""Operators whose results are forms."""
