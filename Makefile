@@ -17,7 +17,7 @@ JOBS ?= 2
 MUTANTS ?= 40
 
 # Most lines of Python in these folders: the number goes down, or up with a reason in the commit.
-MOST_LINES := 93405
+MOST_LINES := 93730
 FOLDERS := rtlstm spec tools hdl sim host fpga boards gen train explore zoo cli bench
 VENV := .venv
 BIN := $(VENV)/bin

@@ -67,7 +67,7 @@ def _with_arrays(network: Network, arrays: Mapping[Path, Floats]) -> Network:
         for direction, record in _records(layer):
             mine = {path[2]: array for path, array in arrays.items() if path[:2] == (index, direction)}
             changed[direction] = record.replace(**mine) if mine else record
-        if "norms" in changed:
+        if isinstance(layer, Lstm) and layer.norms is not None:
             norms = {name: changed.pop(f"{name}_norm") for name in layer.norms.each}
             changed[""] = changed[""].replace(norms=changed.pop("norms").replace(**norms))
         layers.append(layer.replace(**changed) if isinstance(layer, Bidirectional) else changed[""])

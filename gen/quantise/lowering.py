@@ -146,8 +146,8 @@ def lower(unfolded: Unfolded) -> tuple[tuple[ArrayLayer, ...], Passes]:
     begins |= set() if unfolded.passes or layers else {0}
     for origin, layer in enumerate(unfolded.layers):
         match layer:
-            case Lstm(norms=LstmNorms()):
-                found = _normed_lstm(layer, layer.norms, origin)
+            case Lstm(norms=LstmNorms() as norms):
+                found = _normed_lstm(layer, norms, origin)
             case Lstm():
                 found = _lstm(layer, origin)
             case Gru():
@@ -226,6 +226,8 @@ def _normed_lstm(layer: Lstm, norms: LstmNorms, origin: int) -> list[ArrayLayer]
 
     def linear(what: Literal["input", "hidden"], w_in: Floats, w_rec: Floats | None) -> None:
         """Append products, and their norm."""
+        ranges: tuple[RangeName, RangeName] = ("input_sums", "input_norm")
+        ranges = ranges if what == "input" else ("hidden_sums", "hidden_norm")
         bias = getattr(norms, f"{what}_bias")
         sums = ArrayLayer(
             kind="dense" if w_rec is None else "recall",
@@ -235,14 +237,14 @@ def _normed_lstm(layer: Lstm, norms: LstmNorms, origin: int) -> list[ArrayLayer]
             w_rec=w_rec,
             bias=np.zeros(rows) if bias is None else bias,
             cell=dense_cell(),
-            range_of=f"{what}_sums",
+            range_of=ranges[0],
             linear=True,
             input_relu=layer.input_relu and not found,
         )
         found.append(sums)
         norm = getattr(norms, what)
         if norm is not None:
-            normed = replace(_norm(norm, origin), name=f"{name}_{what}_norm", range_of=f"{what}_norm")
+            normed = replace(_norm(norm, origin), name=f"{name}_{what}_norm", range_of=ranges[1])
             found.append(normed)
         gates.append(len(found) - 1)
 
@@ -252,8 +254,7 @@ def _normed_lstm(layer: Lstm, norms: LstmNorms, origin: int) -> list[ArrayLayer]
             last, distance = number == len(products), len(found) - at
             mine = replace(core, w_in=weights, bias=bias if number == 1 else np.zeros_like(bias))
             if not last:
-                more = {"state": None, "feedback": 0, "unit_constants": None, "skips": distance}
-                mine = replace(mine, kind="unit_skip", name=f"{core.name}_skip{number}", **more)
+                mine = replace(mine, kind="unit_skip", name=f"{core.name}_skip{number}", state=None)
             found.append(replace(mine, skips=distance if distance > 1 or not last else 0))
 
     if norms.together:
