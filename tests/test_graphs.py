@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.cell_networks import CELL_NETWORKS, reads
+from support.cell_networks import CELL_NETWORKS, product_graphs, reads
 from support.loadable_builds import build_for, make_device, switch
 from support.pruned_builds import pruned_case
 from support.random_builds import make_case
@@ -13,7 +13,6 @@ from support.sequence_checks import check_device as check_sequences
 from support.step_checks import check_device
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.spec.activations.functions import SIGMOID, TANH
 from rtlstm.spec.cells.description import CellBuilder
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Cycles, Manifest
@@ -123,32 +122,8 @@ def test_a_layer_without_a_product_with_h_has_no_operation_for_it() -> None:
 @pytest.mark.rtl
 def test_a_loadable_core_takes_other_graphs(tmp_path: Path) -> None:
     """Programs of layers side by side, of several products and of none with h, on one core."""
-    rng, product = np.random.default_rng(2), CellBuilder()
-    cell = product.build(
-        "product", product.apply(TANH, product.gate(0)) * product.apply(SIGMOID, product.gate(1))
-    )
-
-    def rows(count: int, inputs: int) -> np.ndarray:
-        return rng.normal(size=(count, inputs))
-
-    def gru(inputs: int, **more: object) -> Gru:
-        arrays = {"w_ih": rows(12, inputs), "w_hh": rows(12, 4)}
-        return Gru(**arrays, bias_ih=np.zeros(12), bias_hh=np.zeros(12), **more)
-
-    def times(inputs: int, **more: object) -> Custom:
-        return Custom(cell=cell, w_ih=rows(8, inputs), w_hh=None, bias=np.zeros(8), **more)
-
-    def network(*layers: Gru | Custom, **more: object) -> Network:
-        inputs = sum(read.width for read in more["reads"]) if more else layers[-1].outputs
-        head = Dense(weight=rows(2, inputs), bias=np.zeros(2), activation="sigmoid", **more)
-        return Network(layers=(*layers, head))
-
-    first = network(gru(3), gru(3, **reads((2, 3))), times(8, **reads((1, 4), (2, 4))))
+    first, *others = product_graphs()
     device = make_device(first, Parameters(lanes=8, macs=4, streams=2, beat_in=2), operations=24)
-    others = [
-        network(gru(3), times(7, **reads((2, 3), (1, 4))), **reads((1, 4), (2, 4), (3, 3))),
-        network(times(3), gru(4), gru(8, **reads((2, 4), (1, 4)))),
-    ]
     switch(device, [build_for(each, device) for each in others], "icarus", tmp_path)
 
 

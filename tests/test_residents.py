@@ -2,9 +2,11 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
+from support.cell_networks import product_graphs
 from support.loadable_builds import Build, build_for, make_device, stacked
 from support.quick import quick
 from support.random_builds import random_parameters
@@ -245,16 +247,39 @@ def test_steps_of_several_networks_follow_each_other(seed: int, count: int, tmp_
     """Back to back, streams keep their network or change it: bits and cycles of each step."""
     rng = np.random.default_rng(seed)
     networks = alike(rng)
-    parameters = random_parameters(rng).replace(streams=count)
     sizes = {"operations": 60, "weight_rows": 1200, "shift_rows": 300, "bias_rows": 300, "partial_rows": 80}
+    parameters = random_parameters(rng).replace(streams=count)
     device = make_device(networks[0], parameters, networks=3, vector_words=80, cell_rows=80, **sizes)
-    builds = [device, *(build_for(network, device) for network in networks[1:])]
+    check_steps(device, networks[1:], rng, seed, "icarus" if seed == 3 else "verilator", tmp_path)
+
+
+@pytest.mark.parametrize("decide", quick([None, "argmax"], "argmax"))
+def test_steps_of_several_graphs_follow_each_other(decide: Literal["argmax"] | None, tmp_path: Path) -> None:
+    """Networks of products of several results and of layers side by side, which may decide, in turn."""
+    parameters = Parameters(lanes=8, macs=4, streams=2, beat_in=2, decide=decide)
+    first, *others = product_graphs()
+    device = make_device(first, parameters, networks=3, operations=72, weight_rows=600)
+    check_steps(device, others, np.random.default_rng(4), 4, "icarus", tmp_path)
+
+
+def check_steps(
+    device: Build,
+    others: list[Network],
+    rng: np.random.Generator,
+    seed: int,
+    backend: Literal["icarus", "verilator"],
+    folder: Path,
+) -> None:
+    """Run steps of three networks on one core, back to back; compare each step's bits and cycles."""
+    parameters = device.manifest.parameters
+    count = parameters.streams
+    builds = [device, *(build_for(network, device) for network in others)]
     verilog = core_to_verilog(device.manifest)
-    folders = [build.save(tmp_path / str(number), verilog) for number, build in enumerate(builds)]
+    folders = [build.save(folder / str(number), verilog) for number, build in enumerate(builds)]
     streams = rng.integers(0, count, 40) if seed % 2 else np.repeat(rng.integers(0, count, 10), 4)
     chosen = streams % 3 if seed % 3 else rng.integers(0, 3, 40)
     x = rng.integers(-20, 20, (40, device.network.inputs))
-    with Accelerator.open(folders[0], "icarus" if seed == 3 else "verilator", verify=False) as accelerator:
+    with Accelerator.open(folders[0], backend, verify=False) as accelerator:
         for network in (1, 2):
             accelerator.load(folders[network], verify=False, network=network)
         transport = accelerator.device.transport
@@ -276,4 +301,5 @@ def test_steps_of_several_networks_follow_each_other(seed: int, count: int, tmp_
         network, run = since.get(step.stream, (-1, []))
         since[step.stream] = step.network, [*(run if network == step.network else []), index]
         golden = Golden(builds[step.network].network)
-        np.testing.assert_array_equal(y[index], golden.run(x[since[step.stream][1]][:, None]).y[-1, 0])
+        wanted = golden.run(x[since[step.stream][1]][:, None]).y[-1]
+        np.testing.assert_array_equal(y[index], device.manifest.emitted(wanted)[0])

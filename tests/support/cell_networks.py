@@ -8,7 +8,7 @@ from rtlstm.spec.activations.functions import RELU, SIGMOID, TANH, ActivationFun
 from rtlstm.spec.cells.description import CellBuilder
 from rtlstm.spec.network import Custom, Dense, Gru, Lstm, LstmNorms, Network, Norm, Read, Rnn
 
-__all__ = ["CELL_NETWORKS", "Drawing"]
+__all__ = ["CELL_NETWORKS", "Drawing", "product_graphs", "reads"]
 
 INPUTS, UNITS = 3, 5
 function = ActivationFunction.of
@@ -142,6 +142,34 @@ def _graphs(draw: Drawing) -> Iterator[tuple[str, list[object]]]:
     all_of_them = reads((1, UNITS), (2, UNITS), (3, UNITS), (4, INPUTS))
     linear = draw.rnn(3 * UNITS + INPUTS, activation=RELU, **all_of_them)
     yield "rnns_in_parallel", [*rnns, linear, draw.rnn(UNITS, **reads((3, UNITS)))]
+
+
+def product_graphs() -> list[Network]:
+    """Three networks of 3 inputs and 2 outputs, of GRUs side by side and products of two results."""
+    rng, product = np.random.default_rng(2), CellBuilder()
+    value = product.apply(TANH, product.gate(0)) * product.apply(SIGMOID, product.gate(1))
+    cell = product.build("product", value)
+
+    def rows(count: int, inputs: int) -> np.ndarray:
+        return rng.normal(size=(count, inputs))
+
+    def gru(inputs: int, **more: object) -> Gru:
+        arrays = {"w_ih": rows(12, inputs), "w_hh": rows(12, 4)}
+        return Gru(**arrays, bias_ih=np.zeros(12), bias_hh=np.zeros(12), **more)
+
+    def times(inputs: int, **more: object) -> Custom:
+        return Custom(cell=cell, w_ih=rows(8, inputs), w_hh=None, bias=np.zeros(8), **more)
+
+    def network(*layers: Gru | Custom, **more: object) -> Network:
+        inputs = sum(read.width for read in more["reads"]) if more else layers[-1].outputs
+        head = Dense(weight=rows(2, inputs), bias=np.zeros(2), activation="sigmoid", **more)
+        return Network(layers=(*layers, head))
+
+    return [
+        network(gru(3), gru(3, **reads((2, 3))), times(8, **reads((1, 4), (2, 4)))),
+        network(gru(3), times(7, **reads((2, 3), (1, 4))), **reads((1, 4), (2, 4), (3, 3))),
+        network(times(3), gru(4), gru(8, **reads((2, 4), (1, 4)))),
+    ]
 
 
 def _without_h(draw: Drawing) -> Iterator[tuple[str, list[object]]]:
