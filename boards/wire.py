@@ -139,7 +139,7 @@ def predict_wire(manifest: Manifest, timing: BoardTiming, block: int | None = No
     """
     cost, parameters, numerics = link_cost(timing), manifest.parameters, manifest.numerics
     program, room = manifest.program, link_limits(manifest).body - HEADER.size
-    x_bytes = 2 + program.inputs * value_bytes(numerics.data_bits)
+    x_bytes = 2 + program.inputs * value_bytes(numerics.input.bits)
     y_bytes = program.outputs * value_bytes(numerics.output_bits)
 
     def wire_bytes(count: int) -> int:

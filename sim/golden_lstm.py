@@ -71,7 +71,7 @@ class _Sums:
 
     def __init__(self, layer: QuantizedLayer, shape: LayerShape, numerics: Numerics) -> None:
         self._align = numerics.accumulator.align
-        bounds = bound_sums([layer], numerics.input, self._align)
+        bounds = bound_sums([layer], numerics.vector, self._align)
         self.centre = (numerics.preactivation.maximum + 1) << GUARD_BITS
         """Offset of a table's centre, which is added to the partial sums of its indices."""
         self.partial_bound = bounds.partial.magnitude + self.centre

@@ -69,7 +69,7 @@ class DeviceEngine:
         self.limits = limits
         self._transport = transport
         self._manifest = manifest
-        self._x_size = value_bytes(manifest.numerics.data_bits)
+        self._x_size = value_bytes(manifest.numerics.input.bits)
         self._y_size = value_bytes(manifest.numerics.output_bits)
         self._x_bytes = manifest.program.inputs * self._x_size
         self._deframer = Deframer(limits.body)
@@ -260,7 +260,7 @@ class DeviceEngine:
         """Run steps; return each one's bytes of output, none for suppressed outputs."""
         if not len(steps):
             return []
-        bits = self._manifest.numerics.data_bits
+        bits = self._manifest.numerics.input.bits
         half = 1 << (bits - 1)
         x = decode_values(steps[:, 2:].tobytes(), self._x_size).reshape(len(steps), -1)
         x = ((x & (2 * half - 1)) ^ half) - half

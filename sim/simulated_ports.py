@@ -57,7 +57,7 @@ class PortSpec:
             name=manifest.name,
             inputs=manifest.program.inputs,
             outputs=manifest.program.outputs,
-            data_bits=manifest.numerics.data_bits,
+            data_bits=manifest.numerics.input.bits,
             output_bits=manifest.numerics.output_bits,
             beat_in=manifest.parameters.beat_in,
             beat_out=manifest.parameters.beat_out,

@@ -421,7 +421,7 @@ def wrapper_memories(manifest: Manifest) -> dict[str, MemorySpec]:
     found: list[MemorySpec] = []
     if "fifos" in bus.owners:
         # With the stream, whether the output is suppressed, and whether the beat is its step's last.
-        width = parameters.beat_in * numerics.data_bits + parameters.number_bits + 2
+        width = parameters.beat_in * numerics.input.bits + parameters.number_bits + 2
         depth = WAITING_STEPS * -(-manifest.capacity.inputs // parameters.beat_in)
         found.append(MemorySpec("input FIFO", 1, width, depth - 1, inferred=True))
         width = parameters.beat_out * numerics.output_bits + parameters.number_bits
@@ -456,7 +456,7 @@ def link_limits(manifest: Manifest) -> Limits:
 
     inputs, outputs = manifest.capacity.inputs, manifest.capacity.outputs
     numerics = manifest.numerics
-    requests, responses = memory(inputs, numerics.data_bits), memory(outputs, numerics.output_bits)
+    requests, responses = memory(inputs, numerics.input.bits), memory(outputs, numerics.output_bits)
     if max(requests, responses) > _MOST_BYTES:
         raise ConfigurationError(
             f"the serial link holds two steps in at most {_MOST_BYTES} bytes, which is too little for "
@@ -490,7 +490,7 @@ def raw_sizes(manifest: Manifest) -> dict[str, int]:
     """Return the most bytes of the raw mode's transfers, by what they hold: a step, a result."""
     capacity, numerics = manifest.capacity, manifest.numerics
     return {
-        "step": 3 + capacity.inputs * value_bytes(numerics.data_bits) + RAW_CRC_BYTES,
+        "step": 3 + capacity.inputs * value_bytes(numerics.input.bits) + RAW_CRC_BYTES,
         "result": 1 + capacity.outputs * value_bytes(numerics.output_bits) + RAW_CRC_BYTES,
     }
 

@@ -308,7 +308,7 @@ class Manifest(Record):
             Register.BUILD: self.build_number,
             Register.VERSION: MAP_VERSION[0] << 16 | MAP_VERSION[1],
             Register.CAPACITY: self.numerics.output_bits << 24
-            | self.numerics.data_bits << 16
+            | self.numerics.input.bits << 16
             | self.parameters.networks - 1 << 12
             | self.parameters.streams,
         }

@@ -274,7 +274,10 @@ class Numerics(Record):
     own_weight_bits: tuple[int, int] | None = None
     """Bits that weights of recurrent and of dense layers use of these, if the numbers differ."""
     input: Format
-    """Format of the network's input; its width is that of every vector."""
+    """Format of the network's input; its width is that of every vector, but for ``own_hidden_bits``."""
+    own_hidden_bits: Annotated[int, Field(ge=4, le=18)] | None = None
+    """Width of h, and of other results that layers read, if that is more than the input's; a manifest has the
+    field only then."""
     input_factors: tuple[Annotated[float, Field(ge=1, le=MOST_INPUT_FACTOR)], ...] = ()
     """Factor of each input feature: its codes are those of ``x * factor``, and its weights are divided by
     the factor; empty if all are 1."""
@@ -325,12 +328,15 @@ class Numerics(Record):
     @model_serializer(mode="wrap")
     def _without_none(self, fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
         found: dict[str, Any] = fields(self)
-        return found if self.norms else {name: each for name, each in found.items() if name != "norms"}
+        left_out = {"norms": not self.norms, "own_hidden_bits": self.own_hidden_bits is None}
+        return {name: each for name, each in found.items() if not left_out.get(name)}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if not 4 <= self.data_bits <= 18:
             raise ValueError(f"inputs and h have 4 to 18 bits, not {self.data_bits}")
+        if self.data_bits < self.input.bits:
+            raise ValueError(f"h has at least the {self.input.bits} bits of the input, not {self.data_bits}")
         least = max(6, self.data_bits)
         if not least <= self.gate.bits <= 18:
             raise ValueError(
@@ -427,8 +433,14 @@ class Numerics(Record):
 
     @property
     def data_bits(self) -> int:
-        """Bits of inputs, h and dense results other than the network's outputs."""
-        return self.input.bits
+        """Bits of the values that the array multiplies: h, dense results other than the network's outputs,
+        and inputs, which may have fewer at the ports (``input.bits``)."""
+        return self.own_hidden_bits or self.input.bits
+
+    @property
+    def vector(self) -> Format:
+        """Format of these values, which holds the input's."""
+        return self.input.replace(bits=self.data_bits)
 
     @property
     def scaled_bits(self) -> int:

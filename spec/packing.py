@@ -290,7 +290,7 @@ def _check_network(network: QuantizedNetwork, manifest: Manifest) -> None:
 def _check_sums(network: QuantizedNetwork) -> None:
     """Refuse weights whose sums could overflow the accumulators and wrap around."""
     numerics = network.numerics
-    needed = bound_sums(network.layers, numerics.input, numerics.accumulator.align, network.shapes)
+    needed = bound_sums(network.layers, numerics.vector, numerics.accumulator.align, network.shapes)
     if lacking := needed.lacking(numerics.accumulator, network.shapes):
         raise ImageError(
             f"sums must fit in this build's accumulators, but {lacking}; generate a separate build for "

@@ -186,7 +186,7 @@ REGISTERS: dict[Register, Description] = {
         "What the build holds.",
         (
             Field("OUTPUT_BITS", 31, 24, "width of an output"),
-            Field("DATA_BITS", 23, 16, "width of any other value"),
+            Field("DATA_BITS", 23, 16, "width of an input"),
             Field("NETWORKS", 15, 12, "networks at once, less 1"),
             Field("STREAMS", 11, 0, "independent sequences"),
         ),

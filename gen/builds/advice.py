@@ -75,7 +75,7 @@ class Headroom(Record):
 def measure_headroom(network: QuantizedNetwork) -> Headroom:
     """Return the headroom that the hardware of ``network``'s formats has beyond its weights."""
     there = network.numerics.accumulator
-    needed = bound_sums(network.layers, network.numerics.input, there.align)
+    needed = bound_sums(network.layers, network.numerics.vector, there.align)
     shifts = (part.shift for layer in network.layers for part in row_parts(layer))
 
     def ratio(bits: int, magnitude: int) -> float:

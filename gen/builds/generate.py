@@ -55,10 +55,12 @@ from rtlstm.gen.quantise.quantiser import (
     quantise,
     quantise_with,
 )
+from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host.device import check_loadable, refuse_spatial
 from rtlstm.host.embeddings import Embedding, embeddings_file
 from rtlstm.spec.errors import BuildError, ConfigurationError
+from rtlstm.spec.family import FAMILIES, GENERIC
 from rtlstm.spec.layout import Pad
 from rtlstm.spec.manifest import C_HEADER, EMBEDDINGS, INITIAL_STATE, Manifest, read_verilog
 from rtlstm.spec.network import Network
@@ -150,6 +152,21 @@ class BuildRequest:
     def in_space(self) -> bool:
         """Whether the build is a spatial one."""
         return self.array is not None and self.array.array == "spatial"
+
+    @property
+    def hardware(self) -> TargetHardware | None:
+        """What the network is quantised for; None for hardware for it alone."""
+        if self.in_space:
+            return SPATIAL
+        found, settings = capacity_hardware(self.capacities), self.settings
+        given = self.parameters or self.array
+        name = self.fit.chosen.device.family if self.fit else given and given.family
+        family, bits = FAMILIES.named(name or GENERIC), settings.most_weight_bits
+        narrow, wide = (family.shares_multipliers(bits, settings.data_bits + more) for more in (0, 1))
+        if narrow and not wide:
+            found = found or TargetHardware(headroom=settings.headroom_bits or None)
+            return replace(found, wider_hidden=0)
+        return found
 
     def check(self) -> None:
         """Refuse choices of hardware that cannot be made together.
@@ -380,7 +397,7 @@ def _design(
                 request.fit.check_weights(name, network.weight_count, bits)
             except NothingFitsError as refused:
                 raise refused.advised("choose a larger device") from None
-        hardware = SPATIAL if request.in_space else capacity_hardware(capacities)
+        hardware = request.hardware
         choices = choose_formats(
             network, settings, data, hardware, initial_state=request.initial_state, progress=progress
         )

@@ -19,7 +19,7 @@ from rtlstm.gen.accuracy.measure import find_uncertainty, fixed_outputs
 from rtlstm.gen.accuracy.records import GAIN, Advice, Cost, ErrorReport, Part, WidthErrors, named_part
 from rtlstm.gen.accuracy.samples import Samples
 from rtlstm.gen.builds.generate import BuildRequest
-from rtlstm.gen.builds.hardware import Asked, capacity_hardware
+from rtlstm.gen.builds.hardware import Asked
 from rtlstm.gen.builds.report import memory_reports
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise_with
@@ -230,7 +230,7 @@ class Widths:
         self._begun += 1
         build, about = self._build, {"changes": changes, "bits": bits, "measured": measured}
         network, begin = build.request.network, build.request.initial_state
-        hardware, name = capacity_hardware(build.request.capacities), build.manifest.name
+        name = build.manifest.name
         try:
             gates = settings.gate_bits
             if gates is not None and "data_bits" in changes and "gate_bits" not in changes:
@@ -238,6 +238,7 @@ class Widths:
                 settings = settings.replace(gate_bits=max(gates, int(changes["data_bits"])))
             settings = settings.replace(**changes)
             request = replace(build.request, settings=settings)
+            hardware = request.hardware
             choices = choose_formats(
                 network, settings, build.data, hardware, self._searched, initial_state=begin
             )

@@ -479,7 +479,7 @@ def _shape(manifest: Manifest) -> Iterator[tuple[str, str]]:
         "INPUTS": program.inputs,
         "OUTPUTS": program.outputs,
         "STREAMS": parameters.streams,
-        "DATA_BITS": numerics.data_bits,
+        "DATA_BITS": numerics.input.bits,
         "OUTPUT_BITS": numerics.output_bits,
         "INPUT_FRACTION_BITS": numerics.input.fraction,
         "OUTPUT_FRACTION_BITS": output.fraction,

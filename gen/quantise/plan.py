@@ -66,6 +66,8 @@ _CELL_FORMATS = 4
 """Most formats of c of one network: so few a LUT of four inputs, or two, chooses between."""
 _HIDDEN_SHIFTS = 3
 """Most fraction bits that one layer's h has beyond another's: a LUT of four inputs, or two, chooses."""
+_BYTE = 8
+"""Bits of data beside which h may have more, as :class:`TargetHardware` says."""
 _OUTPUT_BITS = 16
 """Bits of outputs of a dense layer, unless they are stated."""
 
@@ -197,6 +199,14 @@ class QuantizationSettings(Record):
     data_bits: Annotated[
         _Bits, Option("Bits of the inputs, hidden states and dense results, 4 to 18.", group=_NUMBERS)
     ] = 16
+    hidden_bits: Annotated[
+        _Bits | None,
+        Option(
+            "Bits of h and of dense results that layers read, at least the inputs'. Default: the data's, "
+            "or 9 beside 8-bit data if that helps on the calibration data.",
+            group=_NUMBERS,
+        ),
+    ] = None
     output_bits: Annotated[
         _Bits | None,
         Option(
@@ -293,7 +303,12 @@ class QuantizationSettings(Record):
             raise ValueError(
                 f"`scale_bits` must be 0, or {LEAST_SCALE_BITS} to {SCALE_UNIT}, not {self.scale_bits}"
             )
-        for name in ("data_bits", "output_bits"):
+        if self.hidden_bits is not None and self.hidden_bits < self.data_bits:
+            raise ValueError(
+                f"`hidden_bits` must be at least the {self.data_bits} bits of the inputs (`data_bits`), not "
+                f"{self.hidden_bits}; leave it out"
+            )
+        for name in ("data_bits", "hidden_bits", "output_bits"):
             bits = getattr(self, name)
             if self.tables == "direct" and bits is not None and bits > DIRECT_BITS:
                 raise ValueError(
@@ -504,7 +519,8 @@ class Lowered:
 
     def _check_outputs(self) -> None:
         """Refuse bits of outputs that the network's last layer cannot give."""
-        data, bits, last = self.settings.data_bits, self.settings.output_bits, self.layers[-1]
+        bits, last = self.settings.output_bits, self.layers[-1]
+        data = self.settings.hidden_bits or self.settings.data_bits
         if bits in (None, data):
             return
         # On an existing device, h may be output in wider words.
@@ -512,8 +528,7 @@ class Lowered:
         if not self.gives_outputs(len(self.layers) - 1) and not wider:
             raise ConfigurationError(
                 f"outputs of {bits} bits need a dense layer at the network's end, but layer {last.name!r} "
-                f"there gives h, which has the data's {data}; leave `output_bits` out, or change "
-                "`data_bits`"
+                f"there gives h, which has {data}; leave `output_bits` out, or change `hidden_bits`"
             )
 
     @property
@@ -613,8 +628,8 @@ class Plan(Lowered):
         self.trained, self.input_factors = trained, choices.input_factors
         self.moments = choices.moments
         self._ranges = choices.ranges
-        bits = settings.data_bits
-        gate_bits = settings.gate_bits or max(12, bits, settings.output_bits or 0)
+        bits, self.hidden_bits = settings.data_bits, self._hidden_bits(choices.candidate.more_hidden_bits)
+        gate_bits = settings.gate_bits or max(12, self.hidden_bits, settings.output_bits or 0)
         if settings.gate_bits is None and settings.tables == "interpolated":
             gate_bits = max(gate_bits, min(gate_bits + choices.candidate.more_gate_bits, _MOST_GATE_BITS))
         self.gate = Format(bits=gate_bits, fraction=gate_bits - 1)
@@ -647,7 +662,7 @@ class Plan(Lowered):
     @property
     def formats(self) -> tuple[object, ...]:
         """All formats: with the same ones, and the same rounding, a network has the same integers."""
-        widths = (self.input, self.gate, self.preactivation, self.cell_argument)
+        widths = (self.input, self.hidden_bits, self.gate, self.preactivation, self.cell_argument)
         return self.input_factors, self.input_zeros, *widths, *self.outputs, *self.cells
 
     def _input(self, needed: Format) -> Format:
@@ -660,6 +675,25 @@ class Plan(Lowered):
         device = self.hardware.device
         there = needed if device is None or not copied else device.input
         return there if there.bits == needed.bits and there.fraction < needed.fraction else needed
+
+    def _hidden_bits(self, more: int) -> int:
+        """Return the bits of h, with ``more`` if the hardware and the outputs' port take them."""
+        data, device = self.settings.data_bits, self.hardware.device
+        if device is not None:
+            return device.data_bits
+        if self.settings.hidden_bits is not None:
+            return self.settings.hidden_bits
+        wider = (
+            data == _BYTE
+            and self.settings.tables == "interpolated"
+            and self.gives_outputs(len(self.layers) - 1)
+        )
+        return data + min(more, self.hardware.wider_hidden if wider else 0)
+
+    @property
+    def vector(self) -> Format:
+        """Format of what the array reads, which holds the input's."""
+        return self.input.replace(bits=self.hidden_bits)
 
     def _preactivation(self) -> Format:
         """Return the format that covers the ranges' sums, or less if all functions are flat beyond it."""
@@ -731,7 +765,7 @@ class Plan(Lowered):
         """Return the bits before the binary point of each layer's h, which holds a share of its range."""
         if self.hardware.device is not None:
             return [self.hardware.device.hidden_whole_bits] * len(self.layers)
-        bits, ranges = self.settings.data_bits, self._ranges
+        bits, ranges = self.hidden_bits, self._ranges
 
         def covers(magnitude: float) -> int:
             return bits - 1 - Format.covering(bits, magnitude).fraction
@@ -779,7 +813,7 @@ class Plan(Lowered):
         found = sorted({form.fraction for form, layer in pairs if layer.in_format_of_h})
         if not found:
             return 0, (0,)
-        return self.settings.data_bits - 1 - found[0], tuple(each - found[0] for each in found)
+        return self.hidden_bits - 1 - found[0], tuple(each - found[0] for each in found)
 
     def _outputs(self, whole_bits: list[int]) -> list[Format]:
         ranges, found = self._ranges, [layer.output for layer in self.hardware.layers]
@@ -804,11 +838,11 @@ class Plan(Lowered):
         for index, layer in enumerate(self.layers):
             if layer.copies:
                 before = feeds(self.passes, index, layer.before)
-                found[index] = found[before[0]] if before else self.input
+                found[index] = found[before[0]] if before else self.vector
         return found
 
     def _output(self, index: int, layer: ArrayLayer, whole: int) -> Format:
-        bits, ranges = self.settings.data_bits, self._ranges
+        bits, ranges = self.hidden_bits, self._ranges
         if self.gives_outputs(index):
             bits = self.output_bits or bits
         if not layer.within_one:
@@ -867,9 +901,9 @@ class Plan(Lowered):
                     sources=tuple(sources),
                     target=target,
                     # A finer scale would change no result, but take more bits of the shifter.
-                    finest=self.hardware.finest(target, self.settings.data_bits),
+                    finest=self.hardware.finest(target, self.hidden_bits),
                     coarsest=self.hardware.coarsest(target) + (SCALED_FRACTION if self.scale_bits else 0),
-                    most_sum=self.hardware.most_sum(self.input),
+                    most_sum=self.hardware.most_sum(self.vector),
                     constants=self.constants(index),
                     offsets=self._offsets(index),
                     scale_bits=self.scale_bits,

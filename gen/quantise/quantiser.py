@@ -148,6 +148,7 @@ class _Build:
             input=plan.input,
             input_factors=plan.input_factors,
             input_zeros=plan.input_zeros,
+            own_hidden_bits=plan.hidden_bits if plan.hidden_bits > plan.input.bits else None,
             own_output_bits=plan.output_bits,
             gate=plan.gate,
             preactivation=plan.preactivation,
@@ -155,9 +156,9 @@ class _Build:
             cell_shifts=plan.cell_shifts,
             cell_argument=plan.cell_argument,
             accumulator=hardware.accumulator(
-                bound_sums(layers, plan.input, align, shapes), align, plan.most_weight_bits, shapes
+                bound_sums(layers, plan.vector, align, shapes), align, plan.most_weight_bits, shapes
             ),
-            shift_bits=hardware.shift_bits(_largest_shift(layers), plan.settings.data_bits, align),
+            shift_bits=hardware.shift_bits(_largest_shift(layers), plan.hidden_bits, align),
             scale_bits=plan.scale_bits,
             cells=tuple(cells),
             tables=tuple(functions.tables),
@@ -217,7 +218,7 @@ class _Build:
         layer = rows.layer
         total, most = np.abs(layer.bias), float(np.abs(layer.bias).max())
         for weights, fraction in zip(rows.matrices, rows.sources, strict=True):
-            largest = 2.0 ** (self._plan.settings.data_bits - 1 - fraction)
+            largest = 2.0 ** (self._plan.hidden_bits - 1 - fraction)
             total = total + np.abs(weights).sum(axis=1) * largest
             most = max(most, float(np.abs(weights).max()))
         needed = math.frexp(float(total.max()))[1] + rows.target + 1
@@ -586,8 +587,9 @@ def _fine(settings: QuantizationSettings) -> QuantizationSettings:
         weight_bits=max(settings.most_weight_bits, _SEARCH_BITS),
         dense_weight_bits=None,
         data_bits=max(settings.data_bits, _SEARCH_BITS),
+        hidden_bits=None,
         output_bits=None,
-        gate_bits=max(settings.gate_bits or 0, settings.data_bits, _SEARCH_BITS),
+        gate_bits=max(settings.gate_bits or 0, settings.hidden_bits or 0, settings.data_bits, _SEARCH_BITS),
         tables="interpolated",
     )
 

@@ -78,6 +78,8 @@ class Candidate(Record):
     """Bits of c beyond those that its range asks for."""
     more_gate_bits: int = 0
     """Bits of gates beyond those that the data ask for."""
+    more_hidden_bits: int = 0
+    """Bits of h beyond those of the data, where the hardware has them for nothing."""
     hidden_share: float = 0.0
     """Share of the range of each layer's h that its format holds, of the fused LSTM gate unit; 0 if all hold
     numbers up to 1, as every h is."""

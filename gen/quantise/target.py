@@ -31,6 +31,9 @@ class TargetHardware:
     layers: tuple[LayerShape, ...] = ()
     finer_arguments: int = 2
     """Bits that sigmoid and tanh read beyond those that they give."""
+    wider_hidden: int = 1
+    """Bits that h may have beyond inputs of 8: a byte of a block RAM has 9, and factors of 9 bits cost most
+    multipliers no more."""
 
     @property
     def shared(self) -> bool:

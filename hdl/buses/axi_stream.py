@@ -35,7 +35,7 @@ class InputStream(StepPart):
     """
 
     tdata: Signal = In(
-        lambda manifest: manifest.parameters.beat_in * padded_bits(manifest.numerics.data_bits)
+        lambda manifest: manifest.parameters.beat_in * padded_bits(manifest.numerics.input.bits)
     )
     tid: Signal = In(number_bits)
     tuser: Signal = In(1)
@@ -105,7 +105,7 @@ class InputStream(StepPart):
 
     def _values(self) -> Value:
         """Return the words of a beat without their padding."""
-        bits = self._manifest.numerics.data_bits
+        bits = self._manifest.numerics.input.bits
         width = padded_bits(bits)
         beat = self._manifest.parameters.beat_in
         return Cat(self.tdata[width * index : width * index + bits] for index in range(beat))

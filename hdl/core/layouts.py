@@ -51,11 +51,20 @@ def input_beats(manifest: Manifest) -> stream.Signature:
 
     The whole step has the ``stream`` and the ``suppress`` flag (its output is not wanted) of its beats.
     """
-    words = manifest.parameters.beat_in * manifest.numerics.data_bits
+    words = manifest.parameters.beat_in * manifest.numerics.input.bits
     fields = {"data": words, "stream": number_bits(manifest), "suppress": 1}
     if manifest.sequence is not None:
         fields["last"] = 1  # of the sequence's last step
     return stream.Signature(StructLayout(fields))
+
+
+def as_vector(manifest: Manifest, x: Value) -> Value:
+    """Return the words of a beat of input as wide as the array's, which are those of h."""
+    bits, wide = manifest.numerics.input.bits, manifest.numerics.data_bits
+    if wide == bits:
+        return x
+    words = (x.word_select(index, bits) for index in range(manifest.parameters.beat_in))
+    return Cat(Cat(word, word[-1].replicate(wide - bits)) for word in words)
 
 
 def output_beats(manifest: Manifest) -> stream.Signature:

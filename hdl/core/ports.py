@@ -7,6 +7,7 @@ from amaranth.lib.stream import Interface as Stream
 from rtlstm.hdl.component import Component, In, Out, Struct
 from rtlstm.hdl.core.decision import Decision
 from rtlstm.hdl.core.layouts import (
+    as_vector,
     from_number,
     input_beats,
     output_beats,
@@ -119,7 +120,7 @@ class InputBuffer(Component):
         keep = Cat((~ends | bit).replicate(width // beat) for bit in step.last_beat)
         m.d.comb += [
             self.x.ready.eq(~ResetSignal() & open_),
-            data.eq(x.data & keep),
+            data.eq(as_vector(self._manifest, x.data) & keep),
             write.addr.eq(delay(m, row + Mux(bank_in, words, 0), accept)),
             # A word's first beat clears the rest of it, so that no position stays undefined.
             write.data.eq(delay(m, word, accept)),

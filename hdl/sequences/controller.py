@@ -5,7 +5,14 @@ from amaranth.lib import enum, wiring
 from amaranth.lib.stream import Interface as Stream
 
 from rtlstm.hdl.component import Component, In, Out, Struct
-from rtlstm.hdl.core.layouts import input_beats, output_beats, result_layout, row_bits, stream_bits
+from rtlstm.hdl.core.layouts import (
+    as_vector,
+    input_beats,
+    output_beats,
+    result_layout,
+    row_bits,
+    stream_bits,
+)
 from rtlstm.hdl.core.ports import OutputQueue
 from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.primitives.pipeline import ReadPort, WritePort, delay, delay_event, lookup, storage
@@ -124,10 +131,11 @@ class SequenceMemory(Component):
         x, accepted = self.x.payload, self.x.valid & self.x.ready
         last_beat = left == 0
         last_values = (inputs - 1) % beat + 1
-        keep = Mux(last_beat, (1 << len(x.data) // beat * last_values) - 1, -1)
+        data = as_vector(manifest, x.data)
+        keep = Mux(last_beat, (1 << len(data) // beat * last_values) - 1, -1)
         ends_word = slot == macs // beat - 1
         with m.If(self._phase == _Phase.LOAD):
-            self._store(m, accepted, row, slot, (x.data & keep)[: len(x.data)], last_beat)
+            self._store(m, accepted, row, slot, (data & keep)[: len(data)], last_beat)
         m.d.comb += [
             self.x.ready.eq((self._phase == _Phase.LOAD) & ~ResetSignal()),
             self._suppress_write.addr.eq(step),

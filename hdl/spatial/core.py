@@ -101,7 +101,7 @@ class SpatialCore(CorePorts, Component):
 
     def _take_input(self, m: Module) -> list[Staged]:
         """Collect a step's beats, and accept it once it is whole; return its values."""
-        bits, inputs = self._manifest.numerics.data_bits, self._manifest.program.inputs
+        bits, inputs = self._manifest.numerics.input.bits, self._manifest.program.inputs
         beats, per_beat = self._schedule.input_beats, self._manifest.parameters.beat_in
         values = [Signal(signed(bits), reset_less=True, name=f"x{index}") for index in range(inputs)]
         full, wanted, beat = Signal(name="full"), Signal(reset_less=True, name="wanted"), Signal(range(beats))

@@ -42,9 +42,9 @@ def run_client(
 ) -> subprocess.CompletedProcess[str]:
     """Run it with steps, or with any text; ``build`` is its last argument."""
     numerics = manifest.numerics
-    bits = str(numerics.data_bits)
-    if numerics.own_output_bits is not None:
-        bits += f":{numerics.own_output_bits}"
+    bits = str(numerics.input.bits)
+    if numerics.output_bits != numerics.input.bits:
+        bits += f":{numerics.output_bits}"
     sizes = (manifest.program.inputs, manifest.program.outputs, bits)
     text = x if isinstance(x, str) else "\n".join(" ".join(str(value) for value in row) for row in x.tolist())
     command = [str(program), line, str(weights), *(str(size) for size in sizes)]

@@ -362,11 +362,14 @@ def _settings(draw: Draw, bits: int) -> QuantizationSettings:
     tables = (
         draw(st.sampled_from(["interpolated", "interpolated", "direct"])) if data <= 12 else "interpolated"
     )
+    most = min(bits, 12) if tables == "direct" else bits
+    hidden = draw(st.one_of(st.none(), st.integers(data, most)))
     return QuantizationSettings(
         tables=tables,
         weight_bits=draw(st.integers(2, 18)),
         data_bits=data,
-        gate_bits=draw(st.integers(max(6, data), max(8, bits))),
+        hidden_bits=hidden,
+        gate_bits=draw(st.integers(max(6, hidden or data), max(8, bits))),
         cell_bits=draw(st.integers(8, bits + 6)),
         input_range=draw(st.sampled_from([None, 0.5, 1.0, 4.0, 10.0])),
         cell_range=draw(st.sampled_from([None, 1.0, 2.0, 8.0])),

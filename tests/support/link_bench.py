@@ -24,7 +24,7 @@ __all__ = ["LinkBench", "least_limits", "separate_runs"]
 def least_limits(manifest: Manifest, body: int = 64) -> Limits:
     """The least that a device of this build may offer, with bodies of so many bytes."""
     room, numerics = body - HEADER.size, manifest.numerics
-    pieces = -(-(2 + manifest.program.inputs * value_bytes(numerics.data_bits)) // room)
+    pieces = -(-(2 + manifest.program.inputs * value_bytes(numerics.input.bits)) // room)
     answers = -(-manifest.program.outputs * value_bytes(numerics.output_bits) // room)
     frames = pieces + answers - 1
     return Limits(body, max(2, frames) * body, max(2, frames) * body, max(2, frames))

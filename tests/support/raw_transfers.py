@@ -17,7 +17,7 @@ def raw_step(x: bytes, head: int = 0) -> bytes:
 
 
 def input_bytes(manifest: Manifest) -> int:
-    return manifest.program.inputs * value_bytes(manifest.numerics.data_bits)
+    return manifest.program.inputs * value_bytes(manifest.numerics.input.bits)
 
 
 def result_bytes(manifest: Manifest) -> int:

@@ -307,7 +307,7 @@ class SecondModel:
         for name, factor in (("o", o), ("tanh", tanh)):
             self.events[f"h: nothing of a negative argument, by {name}"] += factor == 0 and argument < 0
         product = o * tanh
-        bits = numerics.input.bits
+        bits = numerics.data_bits
         drop = 2 * gate - shape.output.fraction
         if numerics.hidden_rounding == "odd":
             return self._odd(product, drop), kept

@@ -223,7 +223,7 @@ static void read_h(const rtlstm_mmio *core, const rtlstm_layer *layer, uint32_t 
   point(core, RTLSTM_REGION_VECTORS, 0, row);
   for (uint32_t i = 0; i < layer->units; ++i) {
     if (i % build->macs == 0) bits.left = bits.word = 0;
-    h[i] = extend(take(core, &bits, build->data_bits), build->data_bits);
+    h[i] = extend(take(core, &bits, layer->bits), layer->bits);
   }
 }
 
@@ -233,7 +233,7 @@ static void write_h(const rtlstm_mmio *core, const rtlstm_layer *layer, uint32_t
   for (uint32_t first = 0; first < layer->units; first += build->macs) {
     packed bits = {0, 0};
     for (uint32_t i = first; i < first + build->macs; ++i) {
-      give(core, &bits, build->data_bits, i < layer->units ? (uint32_t)h[i] : 0);
+      give(core, &bits, layer->bits, i < layer->units ? (uint32_t)h[i] : 0);
     }
     if (bits.left) store(core, RTLSTM_DATA, bits.word);
   }
