@@ -202,8 +202,8 @@ class QuantizationSettings(Record):
     hidden_bits: Annotated[
         _Bits | None,
         Option(
-            "Bits of h and of dense results that layers read, at least the inputs'. Default: the data's, "
-            "or 9 beside 8-bit data if that helps on the calibration data.",
+            "Bits of h and of results that layers read. Default: the data's, or 9 beside 8-bit data if that "
+            "helps.",
             group=_NUMBERS,
         ),
     ] = None
