@@ -50,7 +50,7 @@ class InputFifo(StepPart):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         beat = self._manifest.parameters.beat_in
-        bits, port = self._manifest.numerics.data_bits, self.port
+        bits, port = self._manifest.numerics.input.bits, self.port
         x = self.x.payload
         leaves = Signal()
         m.submodules.queue = queue = _queue(

@@ -47,7 +47,7 @@ class StepFeeder(StepPart):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         inputs, beat = self._manifest.capacity.inputs, self._manifest.parameters.beat_in
-        bits, program = self._manifest.numerics.data_bits, self._program
+        bits, program = self._manifest.numerics.input.bits, self._program
         size = value_bytes(bits)
         word = Signal(16, reset_less=True)
         low = Signal(8 * (size - 1), reset_less=True)
