@@ -198,7 +198,7 @@ def test_what_has_no_outputs_of_its_own_is_refused():
         with pytest.raises(ConfigurationError, match=said):
             quantise(source, WIDE)
     projected = LSTM.replace(projection=np.ones((4, 4)))
-    with pytest.raises(ConfigurationError, match="gives h, which has the data's 8"):
+    with pytest.raises(ConfigurationError, match="gives h, which has 8"):
         quantise(Network(layers=(projected,)), WIDE)
     with pytest.raises(ConfigurationError, match="`output_bits` must be at most 12 with direct tables"):
         WIDE.replace(tables="direct")

@@ -66,6 +66,8 @@ _CELL_FORMATS = 4
 """Most formats of c of one network: so few a LUT of four inputs, or two, chooses between."""
 _HIDDEN_SHIFTS = 3
 """Most fraction bits that one layer's h has beyond another's: a LUT of four inputs, or two, chooses."""
+MOST_FITTED_BITS = 10
+"""Most bits of data whose factors may be no powers of two, and of which h may saturate within its range."""
 _BYTE = 8
 """Bits of data beside which h may have more, as :class:`TargetHardware` says."""
 _OUTPUT_BITS = 16
@@ -787,6 +789,7 @@ class Plan(Lowered):
                         f"sequences begin, up to {found[at]:g}, but it is {held[at]:g}; leave it out"
                     )
         else:
+            share = max(share, 1.0) if share and self.settings.data_bits > MOST_FITTED_BITS else share
             held = tuple(share * each for each in ranges.layers)
         if most or not mine or not held[mine[0]] or self.hardware.shared or self.rounding == "odd":
             return [most] * len(self.layers)

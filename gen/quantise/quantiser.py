@@ -20,6 +20,7 @@ from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer, reads_input
 from rtlstm.gen.quantise.plan import (
     MOST_CELL_BITS,
+    MOST_FITTED_BITS,
     FormatChoices,
     Lowered,
     Plan,
@@ -117,8 +118,6 @@ _SEARCH_BITS = 16
 
 _UNEVEN = 0.8
 """Share of a feature's largest magnitude that its values reach from their middle, at most, to be moved."""
-_MOST_FITTED_BITS = 10
-"""Most bits of inputs whose factors may be no powers of two."""
 _APART, _LEAST_CELL_RANGE = 2.0, 0.5
 """What the range of one layer's c is of its largest magnitude, and the least such magnitude."""
 
@@ -473,7 +472,7 @@ class _Formulas:
 
     def _input_fit(self, candidate: Candidate) -> InputFit:
         """Return how factors equalise the features: with many bits, a finer step is not worth less room."""
-        return candidate.input_fit if self._settings.data_bits <= _MOST_FITTED_BITS else "powers of two"
+        return candidate.input_fit if self._settings.data_bits <= MOST_FITTED_BITS else "powers of two"
 
     def _input_factors(
         self, input_range: float, peaks: Floats | None, candidate: Candidate
