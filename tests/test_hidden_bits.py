@@ -90,7 +90,7 @@ def test_whole_sequences(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("array", [{"array": "spatial"}, {"lanes": 4, "macs": 1, "bus": "axi"}])
 def test_builds_in_space_and_behind_a_bus(array: dict[str, object], tmp_path: Path) -> None:
     network = Network(layers=(FIRST, LAST))
-    numbers = {"weight_bits": 6, "data_bits": 6, "hidden_bits": 9, "gate_bits": 10, "tables": "interpolated"}
+    numbers = {"weight_bits": 6, "data_bits": 6, "hidden_bits": 9, "gate_bits": 10}
     compile(network, folder=tmp_path / "b", **numbers, **array)
     x = np.random.default_rng(4).integers(-32, 31, (12, 2, 3), endpoint=True)
     result, _ = compare(tmp_path / "b", x, simulator="icarus", verify=False)
@@ -126,6 +126,7 @@ def test_over_a_link_with_h_that_is_written_and_read() -> None:
     assert np.abs(y).max() > 127
 
 
+@pytest.mark.rtl
 @pytest.mark.slow
 def test_a_loadable_device_takes_networks_in_its_bits(tmp_path: Path) -> None:
     """One ends in a dense layer, the other in h."""

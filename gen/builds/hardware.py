@@ -37,9 +37,8 @@ _OF_ARRAYS = (
 _CLOCKS: Mapping[int, float] = {1: 26.5, 2: 51.0, 3: 72.6, 6: 95.2, 9: 132.1}
 """MHz of LSTM 8 -> 8 with so many registers in its loop, as routed (notes/spatial.md); of 6, a prototype's.
 Others are much in proportion."""
-SPATIAL = TargetHardware(finer_arguments=1, wider_hidden=0)
-"""What a network in space is quantised for: each bit of an argument doubles the tables of every unit, and
-each bit of h is in every adder."""
+SPATIAL = TargetHardware(finer_arguments=1)
+"""What a network in space is quantised for: each bit of an argument doubles the tables of every unit."""
 _LANES, _MACS = 4, 32
 """The reference array, for each gate unit."""
 _STEPS = 50
