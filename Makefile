@@ -12,8 +12,8 @@ SHELL := bash
 
 PYTHON ?= python3
 PYTEST ?=
-# Two processes: most tests are Python on one core, and a simulator's build keeps two busy anyway.
-JOBS ?= 2
+# A process for each core, of which each takes seconds to begin: 2 to 4.
+JOBS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN || echo 2); echo $$((cores < 2 ? 2 : cores > 4 ? 4 : cores)))
 MUTANTS ?= 40
 
 # Most lines of Python in these folders: the number goes down, or up with a reason in the commit.

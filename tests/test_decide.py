@@ -23,7 +23,6 @@ from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.hdl.core.decision import Decision
 from rtlstm.host import Accelerator, SharedAccelerator
-from rtlstm.host.torch import LSTM
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.link_device import DeviceEngine
 from rtlstm.sim.link_port import SimulatedPort
@@ -209,6 +208,8 @@ def test_drawn_builds_decide(seed: int, backend: str, tmp_path: Path) -> None:
 
 
 def test_the_driver_gives_numbers(folder: Path, scores: Path) -> None:
+    from rtlstm.host.torch import LSTM
+
     wanted, (h, c) = rtlstm.Build(scores).run(X)
     wanted = wanted.argmax(axis=-1)
     assert rtlstm.Build(folder).outputs == 1

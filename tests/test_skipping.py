@@ -119,7 +119,7 @@ def test_the_option(tmp_path: Path) -> None:
     assert build.manifest.program.weight_rows == 10
     x = np.random.default_rng(1).normal(size=(6, 4))
     np.testing.assert_array_equal(build.run(x)[0], plain.run(x)[0])
-    compared = build.simulate(x, simulator="icarus")
+    compared = build.simulate(x, simulator="icarus", verify=False)
     assert compared.passed and compared.cycles_predicted == compared.cycles_measured
     again = compile(pruned_model(0.98), folder=tmp_path / "again", device=build)
     assert again.manifest.build_hash == build.manifest.build_hash

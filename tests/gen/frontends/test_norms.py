@@ -34,6 +34,7 @@ def written(v: Any, centre: bool, form: int) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("read_here")
 @pytest.mark.parametrize("form", ["module", "exported", "scripted", "traced"])
 @pytest.mark.parametrize(("name", "count"), [("LayerNorms", 3), ("RmsNorms", 2)])
 def test_modules(name: str, count: int, form: str, tmp_path: Path) -> None:
@@ -112,6 +113,7 @@ def test_onnxruntimes_operator(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("read_here")
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
@@ -137,6 +139,7 @@ def test_keras(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("read_here")
 def test_keras_rms_scaling_is_refused(tmp_path: Path) -> None:
     os.environ.setdefault("KERAS_BACKEND", "torch")
     import keras

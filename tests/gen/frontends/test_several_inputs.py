@@ -68,6 +68,7 @@ def forms(module, given, folder):
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("read_here")
 @pytest.mark.parametrize("name", MODELS)
 def test_two_inputs_in_every_form(name, tmp_path):
     module, given = model(name), data(MODELS[name][1])
