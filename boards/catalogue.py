@@ -276,6 +276,8 @@ class Target(NamedTuple):
     """The board's name; empty for a device."""
     board_mhz: float | None = None
     """The highest clock of the PLL of a board with a serial port."""
+    ethernet: bool = False
+    """Whether the board has Ethernet, for which a design leaves room."""
 
 
 def find_target(name: str) -> Target:
@@ -290,7 +292,8 @@ def find_target(name: str) -> Target:
         board = find_any_board(name)
         if isinstance(board, ZynqBoard):
             return Target(find_device(board.device), board.name)
-        return Target(board.chosen, board.name, float(board.clock_range[1] / 1_000_000))
+        most_mhz = float(board.clock_range[1] / 1_000_000)
+        return Target(board.chosen, board.name, most_mhz, board.phy is not None)
     try:
         return Target(find_device(name))
     except UnknownDeviceError:

@@ -15,7 +15,7 @@ from rtlstm.fpga.core_parts import chain_parts, ff_parts, lut_parts
 from rtlstm.fpga.devices import devices, find_device
 from rtlstm.fpga.families.base import FpgaFamily, fpga_family
 from rtlstm.fpga.families.device import Chosen, FpgaDevice, PowerFigures
-from rtlstm.fpga.families.estimates import Estimates
+from rtlstm.fpga.families.estimates import Estimates, EthernetSizes
 from rtlstm.fpga.resources import (
     BLOCK_RAMS,
     Resources,
@@ -103,11 +103,12 @@ def board_clock(most_mhz: float, fmax_mhz: float) -> float:
     return round(min(most_mhz, BOARD_SHARE * fmax_mhz), 1)
 
 
-def top_sizes(manifest: Manifest, family: Estimates) -> Resources:
-    """Estimate what a board's top takes in addition to the core: serial link, PLL, reset and LEDs.
+def top_sizes(manifest: Manifest, family: Estimates, ethernet: bool = False) -> Resources:
+    """Estimate what a board's top takes in addition to the core: link, PLL, reset and LEDs.
 
-    Block RAMs are exact, because the link's memories are known. LUTs and flip-flops depend little on the
-    network: they are those of synthesised tops, plus some for each bit of the core's data ports.
+    The link is serial, or on Ethernet. Block RAMs are exact, because the link's memories are known. LUTs and
+    flip-flops depend little on the network: they are those of synthesised tops, plus some for each bit of the
+    core's data ports.
 
     Raises ConfigurationError if a step is too large for the link, or the build takes whole sequences.
     """
@@ -117,11 +118,12 @@ def top_sizes(manifest: Manifest, family: Estimates) -> Resources:
     assert family.top_luts is not None  # a request for such a board is refused
     luts, per_bit = family.top_luts
     ffs, per_input_bit = family.top_ffs
+    more = family.ethernet if ethernet else EthernetSizes()
     return Resources(
-        luts=round(luts + per_bit * (x_bits + y_bits)),
-        ffs=round(ffs + per_input_bit * x_bits),
+        luts=round(luts + per_bit * (x_bits + y_bits)) + more.luts,
+        ffs=round(ffs + per_input_bit * x_bits) + more.ffs,
         multipliers=0,
-        block_rams=sum(family.map_memory(memory).block_rams for memory in memories),
+        block_rams=sum(family.map_memory(memory).block_rams for memory in memories) + more.block_rams,
         large_rams=0,
     )
 
@@ -161,6 +163,7 @@ def estimate(
     multipliers: bool = True,
     board: str = "",
     board_mhz: float | None = None,
+    ethernet: bool = False,
     cores: int = 1,
     assumed_mhz: float | None = None,
 ) -> Estimate | None:
@@ -177,6 +180,8 @@ def estimate(
     board_mhz
         The highest clock of that board's PLL, which limits the expected clock; None for the clock of the core
         alone.
+    ethernet
+        Whether that board's link is on Ethernet.
     cores
         The number of cores side by side, of which the utilisation is.
     assumed_mhz
@@ -200,10 +205,12 @@ def estimate(
     if device.chain_tiles is not None:
         tiles = _total(family.chain_tiles, chain_parts(manifest, hard))
     if board:
-        top = top_sizes(manifest, family)
+        top = top_sizes(manifest, family, ethernet)
         luts, ffs, block_rams = luts + top.luts, ffs + top.ffs, block_rams + top.block_rams
         lone += family.top_lone_ffs * top.ffs
-        tiles = None if tiles is None else tiles + family.top_chain_tiles
+        tiles = (
+            None if tiles is None else tiles + family.top_chain_tiles + ethernet * family.ethernet.chain_tiles
+        )
     luts, ffs, lone, block_rams = cores * luts, cores * ffs, cores * lone, cores * block_rams
     tiles = None if tiles is None else cores * tiles
     if family.lone_ffs is None:

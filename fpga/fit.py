@@ -84,6 +84,8 @@ class FitRequest(HardwareRequest):
     """The board whose top and link must fit, too; empty for the core alone."""
     board_mhz: float | None = None
     """The highest clock of that board's PLL; None for the core alone."""
+    ethernet: bool = False
+    """Whether that board has Ethernet: the design leaves room for a link on it."""
 
     @field_validator("multipliers")
     @classmethod
@@ -410,6 +412,7 @@ class _Search:
             self._request.chosen,
             board=self._request.board,
             board_mhz=self._request.board_mhz,
+            ethernet=self._request.ethernet,
             assumed_mhz=self._request.clock_mhz,
         )
         # The family has estimates, the parameters are those of its pipeline, and the request has a clock.

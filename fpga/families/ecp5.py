@@ -23,6 +23,7 @@ from rtlstm.fpga.families.estimates import (
     LATTICE_LUTRAM,
     ClockModel,
     Estimates,
+    EthernetSizes,
     Mapped,
     RoutedDesign,
     cheapest_memory,
@@ -207,6 +208,8 @@ class _Estimates(Estimates):
     top_ffs = (819, 1.2)
     # Some 35 chains, nearly the same ones in each top.
     top_chain_tiles = 81
+    # Two tops for a Colorlight i5: within 15 LUTs, and the same flip-flops and memories.
+    ethernet = EthernetSizes(luts=5735, ffs=3404, block_rams=8, chain_tiles=157)
     # Grade 8 of the 85F, the factors of dies, the loss of a full device and that of direct tables are fitted
     # to ``routed``, where no design of an 85F with its ``sum_bits`` is fuller than 60 %. The other grades are
     # in proportion to what an earlier state of the hardware reached in grades 6 and 8. Sums of up to 28 bits

@@ -172,6 +172,15 @@ class RoutedDesign(NamedTuple):
     """DSP blocks, where not all can be placed; else None."""
 
 
+class EthernetSizes(NamedTuple):
+    """What a board's top takes in addition to a serial one if its link is on Ethernet."""
+
+    luts: int = 0
+    ffs: int = 0
+    block_rams: int = 0
+    chain_tiles: int = 0
+
+
 class Estimates(ABC):
     """A family's part of the estimates; factors are measured with Yosys 0.70.
 
@@ -212,6 +221,8 @@ class Estimates(ABC):
     bitstreams."""
     top_ffs: tuple[float, float] = (0, 0)
     """Flip-flops of a top, and those for each bit of ``x_data``."""
+    ethernet: EthernetSizes = EthernetSizes()
+    """What a top takes more whose link is on Ethernet; nothing if no board of the family has a PHY."""
     top_lone_ffs: float = 0
     """``lone_ffs`` of a top, whose counters and states share cells with LUTs more often."""
     top_chain_tiles: int = 0

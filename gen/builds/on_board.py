@@ -147,7 +147,7 @@ class OnBoard:
             requested_mhz=self.requested_mhz,
             seeds=seeds,
             # A design with an estimate has been compared with the limits already.
-            insist=insist or (estimated and self.timing.link != "ethernet"),
+            insist=insist or estimated,
             progress=progress,
         )
         write_file(self.output_folder / BITSTREAM_RECORD, found.model_dump_json(indent=1) + "\n")
@@ -167,7 +167,8 @@ class OnBoard:
     def _check_size(self, insist: bool) -> bool:
         """Compare the design with the board's device; return whether there is an estimate of it."""
         chosen = self.board.chosen
-        expected = estimate(self.manifest, chosen, board=self.board.name)
+        ethernet = self.timing.link == "ethernet"
+        expected = estimate(self.manifest, chosen, board=self.board.name, ethernet=ethernet)
         if expected is None:
             check_inventory(self.manifest, chosen.device, board=self.board.name)
         else:
@@ -434,7 +435,7 @@ def compare_boards(
     for board in counted(progress, what, boards):
         # Boards whose devices and clocks are alike take the same design.
         target = find_target(board.name)
-        key = target.chosen.label, target.board_mhz
+        key = target.chosen.label, target.board_mhz, target.ethernet
         if key not in designs:
             asked = {"tables": request.settings.tables, "fit_anyway": True}
             try:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rtlstm.fpga.devices import find_device
+from rtlstm.boards.catalogue import find_target
 from rtlstm.fpga.estimate import Estimate, estimate
 from rtlstm.gen.accuracy.measure import find_uncertainty, fixed_outputs
 from rtlstm.gen.accuracy.records import GAIN, Advice, Cost, ErrorReport, Part, WidthErrors, named_part
@@ -66,7 +66,8 @@ class Made:
         """Return what a build takes on this one's device."""
         found = None
         if self.estimate is not None:
-            found = estimate(manifest, find_device(self.estimate.device), board=self.estimate.board)
+            target = find_target(self.estimate.board or self.estimate.device)
+            found = estimate(manifest, target.chosen, board=target.board, ethernet=target.ethernet)
         return Cost(
             device="" if found is None else found.board or found.device,
             luts=None if found is None else found.luts,

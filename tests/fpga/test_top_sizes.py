@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from rtlstm.boards.board import find_timing
-from rtlstm.boards.catalogue import find_board
+from rtlstm.boards.catalogue import find_board, find_target
+from rtlstm.boards.ethernet import Ethernet
 from rtlstm.boards.top import TOP, board_verilog
-from rtlstm.fpga.estimate import top_sizes
+from rtlstm.fpga.estimate import estimate, top_sizes
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.netlist.ecp5 import count_chains
 from rtlstm.fpga.netlist.harness import Port, read_ports
@@ -45,28 +46,33 @@ def empty(ports: tuple[Port, ...]) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "inputs", "outputs", "bits", "beat"),
-    [("icebreaker", 6, 20, 8, 1), ("ulx3s-25f", 40, 10, 16, 2)],
+    ("name", "inputs", "outputs", "bits", "beat", "ethernet"),
+    [
+        ("icebreaker", 6, 20, 8, 1, None),
+        ("ulx3s-25f", 40, 10, 16, 2, None),
+        ("colorlight-i5", 6, 20, 8, 1, Ethernet(ip="192.168.1.50", mac="02:00:c0:a8:01:32", peer="first")),
+    ],
 )
 def test_against_synthesis(
-    name: str, inputs: int, outputs: int, bits: int, beat: int, tmp_path: Path
+    name: str, inputs: int, outputs: int, bits: int, beat: int, ethernet: Ethernet | None, tmp_path: Path
 ) -> None:
     board = find_board(name)
     device = board.chosen.device
     made = manifest(device.family, inputs, outputs, bits, beat)
     core = core_to_verilog(made)
-    top = board_verilog(board, made, find_timing(board, 40), core)
+    top = board_verilog(board, made, find_timing(board, 40, ethernet=ethernet), core)
     core = empty(read_ports(core, "dut"))
     synthesis = synthesise(core, "dut", device, find_yosys(), tmp_path, top=Top(TOP, top))
     taken = synthesis.harness
     estimates = board.family.need_estimates()
-    found = top_sizes(made, estimates)
+    found = top_sizes(made, estimates, ethernet is not None)
     assert found.block_rams == taken.block_rams and found.multipliers == taken.multipliers == 0
     assert found.luts == pytest.approx(taken.luts, rel=0.04)
     assert found.ffs == pytest.approx(taken.ffs, rel=0.04)
     if device.chain_tiles is not None:
         chains = count_chains(json.loads((synthesis.folder / NETLIST).read_text()))
-        assert pytest.approx(chains.tiles, rel=0.05) == estimates.top_chain_tiles
+        more = 0 if ethernet is None else estimates.ethernet.chain_tiles
+        assert pytest.approx(chains.tiles, rel=0.05) == estimates.top_chain_tiles + more
 
 
 def test_memories_grow_with_the_steps() -> None:
@@ -77,3 +83,15 @@ def test_memories_grow_with_the_steps() -> None:
     assert top_sizes(manifest("ice40", 3000, 20, 8, 1), ice40).block_rams == usual + 12
     with pytest.raises(ConfigurationError, match="use another bus"):
         top_sizes(manifest("ice40", 20_000, 1, 8, 1), "ice40")
+
+
+def test_a_board_with_ethernet_has_room_for_it() -> None:
+    ecp5 = fpga_family("ecp5").need_estimates()
+    made = manifest("ecp5", 6, 20, 8, 1)
+    serial, ethernet = top_sizes(made, ecp5), top_sizes(made, ecp5, ethernet=True)
+    assert (ethernet.luts - serial.luts, ethernet.block_rams - serial.block_rams) == (5735, 8)
+    assert find_target("colorlight-i5").ethernet and not find_target("ulx3s-25f").ethernet
+    target = find_target("colorlight-i5")
+    whole = estimate(made, target.chosen, board=target.board, ethernet=True)
+    alone = estimate(made, target.chosen)
+    assert whole is not None and alone is not None and whole.luts - alone.luts == ethernet.luts
