@@ -11,7 +11,7 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.passes import NOTHING_SKIPPED, Kept
-from rtlstm.spec.program.schedule import StepSchedule, step_cycles
+from rtlstm.spec.program.schedule import StepSchedule, Timeline
 from rtlstm.spec.program.step import NO_SECTIONS, Program, compile_program
 
 _LEAST_GROUPS = 4
@@ -19,6 +19,8 @@ _LEAST_GROUPS = 4
 _MOST_SECTIONS = 3
 _MOST_SIZES = 16
 """Sizes of sections that are tried."""
+_MOST_WORDS = 4096
+"""Words of a product up to which they are: of a longer one, the wait is a small part."""
 
 
 def plan_program(
@@ -41,8 +43,9 @@ def plan_program(
         )
 
     def latency(program: Program) -> int:
-        ((accepted, offered),) = step_cycles(program, parameters, [0], {0})
-        return offered - accepted
+        timeline = Timeline(program, parameters)
+        beats = timeline.beats(0)
+        return timeline.step(beats, first_step=False)[1] - beats[-1]
 
     def interval(program: Program) -> int:
         return StepSchedule(program, parameters).interval
@@ -51,7 +54,8 @@ def plan_program(
     while chosen is not before:
         before = chosen
         for op in program.ops[program.body : program.prefetch]:
-            for sizes in _sizes(op.columns) if _LEAST_GROUPS <= op.groups <= sums else ():
+            divides = _LEAST_GROUPS <= op.groups <= sums and op.words <= _MOST_WORDS
+            for sizes in _sizes(op.columns) if divides else ():
                 sections = {**chosen, op.layer: sizes}
                 tried = compile_program(shapes, parameters, timing, sections=sections)
                 reached = latency(tried)
