@@ -21,7 +21,8 @@ from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.manifest import Manifest, read_verilog
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.schedule import offer_cycles
-from rtlstm.spec.program.step import Program, compile_program
+from rtlstm.spec.program.sections import plan_program
+from rtlstm.spec.program.step import Program
 from rtlstm.spec.progress import Progress, counted
 from rtlstm.spec.registers import Register
 from rtlstm.tools.toolchain import compiler, verilator
@@ -111,7 +112,7 @@ def build_shape(shape: Shape, folder: Path, progress: Progress | None = None) ->
 def with_streams(manifest: Manifest, streams: int) -> tuple[Program, Parameters]:
     """Return program and parameters of a build as it would be with so many streams."""
     parameters = manifest.parameters.replace(streams=streams)
-    return compile_program(manifest.layers, parameters, manifest.timing), parameters
+    return plan_program(manifest.layers, parameters, manifest.timing), parameters
 
 
 def _use_with_streams(manifest: Manifest) -> float:

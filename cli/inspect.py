@@ -223,7 +223,9 @@ def _cycles(found: Found) -> list[tuple[str, int]]:
 def _op_cycles(row: Found) -> str:
     op, cycles = row["op"], row["words"]["cycles"]
     skipped = op["groups"] * op["columns"] - cycles
-    return f"{op['groups']} x {op['columns']}{f' - {skipped}' if skipped else ''} = {cycles}"
+    # Behind all groups' words of one section come those of the next.
+    columns = f"({' + '.join(map(str, op['sections']))})" if "sections" in op else op["columns"]
+    return f"{op['groups']} x {columns}{f' - {skipped}' if skipped else ''} = {cycles}"
 
 
 def _operations(found: Found) -> list[dict[str, Any]]:
