@@ -111,7 +111,7 @@ def test_a_step_is_accepted_in_each_cycle(tmp_path: Path) -> None:
         np.testing.assert_array_equal(np.diff(found), 1)
 
 
-@pytest.mark.parametrize(("streams", "registers"), [(1, 1), (2, 2), (6, 6), (9, 9), (16, 9)])
+@pytest.mark.parametrize(("streams", "registers"), [(1, 1), (2, 2), (3, 3), (6, 9), (9, 9), (16, 9)])
 def test_the_loop_has_the_registers_with_the_most_steps_a_second(streams: int, registers: int) -> None:
     assert ArrayRequest(array="spatial", streams=streams).chosen_loop == registers
 
