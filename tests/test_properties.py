@@ -11,7 +11,7 @@ from support.drawn_networks import DrawnBuild, drawn_builds, drawn_networks, mix
 from support.random_builds import make_case
 from support.random_sequences import make_sequence_case
 from support.sequence_checks import check_device as check_sequences
-from support.step_checks import check_device
+from support.step_checks import check_device, check_netlist
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden
@@ -19,6 +19,7 @@ from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.network import Custom, Dense, Network
 from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.parameters import Parameters
 
 pytestmark = pytest.mark.rtl
 
@@ -142,10 +143,10 @@ def test_many_drawn_networks_of_whole_sequences(drawn: DrawnBuild) -> None:
     check(drawn, "icarus")
 
 
-@settings(common, max_examples=3)
+@settings(common, max_examples=1)
 @given(mixed_builds(bits=4, sizes=2))
-def test_mixed_networks(drawn: DrawnBuild) -> None:
-    """Norms, own cells, layers that read several results, products, decisions, in one network."""
+def test_the_simplest_mixed_network(drawn: DrawnBuild) -> None:
+    """A norm, an own cell, an LSTM and a layer that reads several results."""
     check(drawn, "icarus")
 
 
@@ -158,6 +159,29 @@ def test_many_mixed_networks(backend: str) -> None:
         check(drawn, backend)
 
     compiled()
+
+
+@pytest.mark.slow
+@pytest.mark.tools
+@settings(common, max_examples=2)
+@given(mixed_builds(bits=6, sizes=3).filter(lambda drawn: not drawn.network.whole_sequences))
+def test_netlists_of_mixed_networks(drawn: DrawnBuild) -> None:
+    given = drawn.parameters
+    names = (
+        "lanes",
+        "macs",
+        "gate_units",
+        "beat_in",
+        "beat_out",
+        "streams",
+        "tables",
+        "table_memory",
+        "decide",
+    )
+    sizes = {name: getattr(given, name) for name in names}
+    case = make_case(1, quantised(drawn), Parameters.for_family("ecp5", **sizes), STEPS)
+    with TemporaryDirectory() as folder:
+        check_netlist(case, Path(folder))
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from support.cell_networks import CELL_NETWORKS
-from support.drawn_networks import DrawnBuild, drawn_builds
+from support.drawn_networks import DrawnBuild, drawn_builds, mixed_builds
 from support.quick import quick
 from support.random_builds import make_case, random_case
 from support.random_sequences import random_sequence_case
@@ -88,6 +88,13 @@ def test_drawn_networks(drawn: DrawnBuild) -> None:
 @common
 @given(drawn_builds(whole=True))
 def test_drawn_networks_of_whole_sequences(drawn: DrawnBuild) -> None:
+    check_drawn(drawn)
+
+
+@common
+@given(mixed_builds())
+def test_mixed_networks(drawn: DrawnBuild) -> None:
+    """With norms, also inside LSTMs, and products."""
     check_drawn(drawn)
 
 
