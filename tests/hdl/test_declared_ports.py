@@ -39,6 +39,7 @@ def components() -> list[wiring.Component]:
     wide = quantise(linear, QuantizationSettings(weight_bits=8, data_bits=8, gate_bits=8))
     loadable = make_device(small_network(), Parameters(**SIZES), SETTINGS, "dut", **CAPACITIES).manifest
     several = make_device(small_network(), Parameters(**SIZES), SETTINGS, "dut", networks=2).manifest
+    summing = manifest(plain, Parameters(lane_sums=4, **SIZES))
     buses: tuple[BusName, ...] = ("axi", "axilite", "wishbone")
     wrapped = [wrappers.wrapper(manifest(plain, Parameters(bus=bus, **SIZES))) for bus in buses]
     wrapped += [wrappers.wrapper(loadable.replace(parameters=loadable.parameters.replace(bus="axi")))]
@@ -57,6 +58,8 @@ def components() -> list[wiring.Component]:
         LinkedCore(loadable, 8),
         make_core(several),
         *part_modules(manifest(plain, Parameters(lut_lanes=2, **SIZES))).values(),
+        *part_modules(summing).values(),
+        make_core(summing),
         *(top for top in wrapped if top is not None),
     ]
 
