@@ -43,7 +43,7 @@ class Latencies(NamedTuple):
 def wait_for_core(accelerator: Accelerator) -> None:
     """Wait until the core has finished what it computes after a step."""
     # Every bus read takes a cycle or more.
-    cycles = 2 * accelerator.manifest.cycles.step_interval_cycles
+    cycles = accelerator.manifest.settling_cycles
     accelerator.device.transport.read(Register.CYCLES, cycles)
 
 
@@ -111,7 +111,7 @@ def build_shape(shape: Shape, folder: Path, progress: Progress | None = None) ->
 
 def with_streams(manifest: Manifest, streams: int) -> tuple[Program, Parameters]:
     """Return program and parameters of a build as it would be with so many streams."""
-    parameters = manifest.parameters.replace(streams=streams)
+    parameters = manifest.parameters.replace(streams=streams, wave_front=False)
     return plan_program(manifest.layers, parameters, manifest.timing), parameters
 
 

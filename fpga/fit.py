@@ -35,6 +35,7 @@ from rtlstm.spec.parameters import MultiplierKind, Parameters, TableMemory, Weig
 from rtlstm.spec.program.passes import Passes, part_layers
 from rtlstm.spec.program.sequences import check_gate_units, longest_sequence
 from rtlstm.spec.program.step import unit_cycles
+from rtlstm.spec.program.wave import takes_wave
 from rtlstm.spec.record import Record
 
 _MOST_UNITS = 16
@@ -362,6 +363,8 @@ class _Search:
         for candidate in sorted(self._candidates(), key=lambda item: (item.least_us, item.lanes * item.macs)):
             if best is not None and candidate.least_us > best.latency_us:
                 break
+            if not self._takes_wave(candidate):
+                continue
             excess = self._least(candidate)
             if excess.resource:
                 refused.append(_Refused(candidate, None, excess))
@@ -378,6 +381,11 @@ class _Search:
                 # Further kinds of memory for the tables take more logic cells, and only save block RAM.
                 if excess.resource != BLOCK_RAMS:
                     break
+        if best is None and not refused and self._request.wave_front:
+            raise ConfigurationError(
+                "`wave_front` needs h to be read before the next one is stored, and no array of the sizes "
+                "that were given does: leave them or `wave_front` out"
+            )
         if best is None:
             raise self._nothing_fits(refused)
         return best.parameters, Fit(
@@ -386,6 +394,13 @@ class _Search:
             limited_by=self._limit(refused, best),
             tried=tried,
             estimate=best.estimate,
+        )
+
+    def _takes_wave(self, candidate: _Candidate) -> bool:
+        """Whether an array is wide enough for a wave-front, if one is asked for."""
+        parameters = self._parameters(candidate)
+        return bool(self._passes) or takes_wave(
+            self._shapes, parameters, self._numerics.unit.timing(parameters)
         )
 
     def _limit(self, refused: list[_Refused], best: _Design) -> str:

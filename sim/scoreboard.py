@@ -19,10 +19,13 @@ from rtlstm.sim.simulated_ports import PortSpec, sign_extend, unpack_beats
 from rtlstm.spec.errors import DeviceError, ImageError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.program.schedule import Schedule, StepSchedule, Timeline
+from rtlstm.spec.program.schedule import Schedule, StepSchedule, Timeline, WaveRun
 from rtlstm.spec.program.sequences import SequenceSchedule
 from rtlstm.spec.program.spatial import SpatialSchedule
 from rtlstm.spec.registers import Command, Region, Register, field
+
+LATER = -2
+"""In place of a cycle that is not known yet."""
 
 
 class Prediction(ABC):
@@ -46,8 +49,13 @@ class Prediction(ABC):
         Returns
         -------
         The cycle that offers the last output beat, of each step that is known now, in the steps' order. A
-        suppressed step has a number, too, which means nothing.
+        suppressed step has a number, too, which means nothing. ``LATER`` if it depends on inputs to come.
         """
+
+    def given(self, now: int) -> int:
+        """Return that cycle of the next step that has an output and was said to be known later, in cycle
+        ``now``, in which it gives its output."""
+        raise AssertionError("all cycles are known with the inputs")
 
     @abstractmethod
     def forget(self, streams: Sequence[int]) -> None:
@@ -92,6 +100,39 @@ class StepPrediction(Prediction):
     def forget(self, streams: Sequence[int]) -> None:
         """Take note that partial sums have become invalid."""
         self._ready -= set(streams)
+
+
+class WavePrediction(Prediction):
+    """The prediction for a build with a wave-front: what a step takes depends on when the next one comes."""
+
+    def __init__(self, schedule: StepSchedule) -> None:
+        self._schedule, self._ready = schedule, False
+        self.settle()
+
+    def settle(self) -> None:
+        """Take note that the core is idle; a stream that is ready stays so."""
+        self._run = WaveRun(Timeline(self._schedule.program, self._schedule.parameters), self._ready)
+        self._steps, self._due = 0, deque[int]()
+
+    def complete(self, beats: Sequence[int], stream: int, suppress: bool, last: bool) -> list[int]:
+        """Take a step, whose cycles are known later."""
+        self._ready = True
+        self._run.advance(beats[0] - 1)
+        self._run.give(beats, suppress)
+        if not suppress:
+            self._due.append(self._steps)
+        self._steps += 1
+        return [LATER]
+
+    def given(self, now: int) -> int:
+        """Return the cycle of the next step that has an output."""
+        self._run.advance(now)
+        return self._run.offered[self._due.popleft()]
+
+    def forget(self, streams: Sequence[int]) -> None:
+        """Take note that partial sums have become invalid: the core is idle."""
+        if 0 in streams:
+            self._ready = self._run.ready = False
 
 
 class SpatialPrediction(Prediction):
@@ -144,7 +185,7 @@ def prediction(schedule: Schedule) -> Prediction:
     if isinstance(schedule, SpatialSchedule):
         return SpatialPrediction(schedule)
     assert isinstance(schedule, StepSchedule)
-    return StepPrediction(schedule)
+    return (StepPrediction if schedule.program.wave is None else WavePrediction)(schedule)
 
 
 _STREAM_BEGINS = {Register.COMMAND, Register.DATA}
@@ -162,7 +203,7 @@ class Step:
     y: IntArray
     """What the golden model gives for it, ``(outputs,)``, codes."""
     cycle: int
-    """Predicted cycle of its last output beat; -1 if it cannot be predicted."""
+    """Predicted cycle of its last output beat; -1 if it cannot be predicted, or ``LATER``."""
     accepted: int
     """Cycle of its last input beat."""
 
@@ -197,7 +238,7 @@ class Scoreboard:
         """Expect another build of the same hardware, which is loaded next."""
         self._tell()
         self.manifest, self.ports = manifest, PortSpec.from_manifest(manifest)
-        self._settling = 2 * manifest.cycles.step_interval_cycles
+        self._settling = manifest.settling_cycles
         self._golden.adopt(manifest)
         self._begin()
 
@@ -350,6 +391,8 @@ class Scoreboard:
             )
         self._idle_since = accepted
         self.outputs.append((stream, found))
+        if step.cycle == LATER:
+            step.cycle = self._prediction.given(offered)
         if step.cycle >= 0:
             self.cycles += 1
             must, was = step.cycle - step.accepted, offered - step.accepted

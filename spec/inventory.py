@@ -37,13 +37,10 @@ from rtlstm.spec.parameters import (
 from rtlstm.spec.program.spatial import SpatialPlan
 from rtlstm.spec.registers import Region
 
-TIMED_STEPS = 8
-"""Steps whose last input beats are recorded: two that wait, two that are computed, and a margin."""
+_STEPS = 8
+"""Steps that a core holds at most: two that wait, two that are computed, two in the queue, and a margin."""
 WAITING_STEPS = 4
 """Number of whole steps that fit into each FIFO of a bus wrapper."""
-_PACKETS = 8
-"""Steps between input and output for which a wrapper records whether their packets were malformed; a core
-holds fewer steps."""
 _USUAL_BYTES = 2048
 """Usual size in bytes of each memory of a serial link."""
 _MOST_BYTES = 1 << 15
@@ -280,6 +277,15 @@ def memories(manifest: Manifest) -> dict[str, MemorySpec]:
     return {memory.name: memory for memory in found}
 
 
+def steps_held(manifest: Manifest) -> int:
+    """Return the steps between input and output that a core records, a power of two: more than it holds.
+
+    In a wave-front, each layer has one.
+    """
+    layers = len(manifest.layers) if manifest.parameters.wave_front else 0
+    return max(_STEPS, 1 << ceil_log2(layers + 6))
+
+
 def _spatial_memories(manifest: Manifest) -> Sequence[MemorySpec]:
     """Return the memories of a spatial build: of times, of steps' outputs, side by side, and of states.
 
@@ -334,7 +340,7 @@ def _operand_memories(manifest: Manifest) -> Iterator[MemorySpec]:
         # Those of two steps.
         rows = 2 * manifest.program.input_words
         yield _clocked("input buffer", width, rows, stages, granules=macs // parameters.beat_in)
-        yield _clocked("input times", 32, TIMED_STEPS, 1)
+        yield _clocked("input times", 32, steps_held(manifest), 1)
     else:
         # Input beats and results are written to it.
         granule = gcd(parameters.beat_in, stored)
@@ -428,7 +434,9 @@ def wrapper_memories(manifest: Manifest) -> dict[str, MemorySpec]:
         depth = WAITING_STEPS * -(-manifest.capacity.outputs // parameters.beat_out)
         found.append(MemorySpec("output FIFO", 1, width, depth - 1, inferred=True))
     if bus.packets:
-        found.append(MemorySpec("malformed packets", 1, 1, _PACKETS, asynchronous=True, inferred=True))
+        # A core holds fewer steps than this between input and output.
+        depth = steps_held(manifest)
+        found.append(MemorySpec("malformed packets", 1, 1, depth, asynchronous=True, inferred=True))
     return {memory.name: memory for memory in found}
 
 

@@ -36,6 +36,7 @@ from rtlstm.spec.program.sections import plan_program
 from rtlstm.spec.program.sequences import SequencePlan, SequenceSchedule, compile_sequences
 from rtlstm.spec.program.spatial import SpatialPlan, SpatialSchedule, spatial_program
 from rtlstm.spec.program.step import Program, compile_program
+from rtlstm.spec.program.wave import compile_wave
 from rtlstm.spec.record import Record, describe_validation
 from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Region, Register
 
@@ -250,7 +251,8 @@ class Manifest(Record):
             parted = [[part.model_dump(mode="json") for part in parts] for parts in passes]
             hashed = {"sequence": {"passes": parted} | plan.model_dump(mode="json")}
         else:
-            program = plan_program(layers, parameters, timing, kept)
+            planned = compile_wave if parameters.wave_front else plan_program
+            program = planned(layers, parameters, timing, kept)
             schedule = StepSchedule(program, parameters)
         shaped: dict[str, Any] = {
             "name": name,
@@ -328,6 +330,12 @@ class Manifest(Record):
         if self.sequence is None:
             return StepSchedule(self.program, self.parameters)
         return SequenceSchedule(self.program, self.parameters, self.sequence)
+
+    @property
+    def settling_cycles(self) -> int:
+        """Cycles after a step's output in which the core has finished whatever follows it."""
+        layers = 1 if self.program.wave is None else len(self.layers) + 1
+        return 2 * layers * self.cycles.step_interval_cycles
 
     @property
     def outputs(self) -> int:

@@ -187,6 +187,13 @@ class CoreOptions(Record):
             group=HARDWARE,
         ),
     ] = None
+    wave_front: Annotated[
+        bool,
+        Option(
+            "Let layers work on different steps at once where inputs wait, for a shorter interval.",
+            group=HARDWARE,
+        ),
+    ] = False
 
 
 class Parameters(CoreOptions):
@@ -266,13 +273,31 @@ class Parameters(CoreOptions):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_wave_front(self) -> Self:
+        if self.wave_front and self.streams > 1:
+            raise ValueError(
+                f"`wave_front` is for one stream, whose layers work on different steps; {self.streams} "
+                "streams fill each other's waits already: leave it out, or try `streams=1`"
+            )
+        if self.wave_front and self.lane_sums is not None:
+            raise ValueError(
+                "`wave_front` and `lane_sums` exclude each other: products begin when their vector is "
+                "complete, or before; leave one of them out"
+            )
+        if self.wave_front and self.capacity is not None:
+            raise ValueError(
+                "`wave_front` needs a fixed program, but a loadable one takes other networks: leave it or "
+                "`capacities` out"
+            )
+        return self
+
     @model_serializer(mode="wrap")
-    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out ``decide`` where nothing is decided, and ``lane_sums`` where none are kept: the hashes of
-        such builds do not know of them."""
+    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is not asked for: the hashes of builds without it do not know of it."""
         fields: dict[str, Any] = handler(self)
-        unset = {name for name in ("decide", "lane_sums") if getattr(self, name) is None}
-        return {name: each for name, each in fields.items() if name not in unset}
+        unused = {name for name in ("decide", "lane_sums", "wave_front") if not getattr(self, name)}
+        return {name: each for name, each in fields.items() if name not in unused}
 
     @classmethod
     def for_family(

@@ -27,11 +27,12 @@ from rtlstm.spec.numerics import (
 )
 from rtlstm.spec.parameters import Capacity, Parameters
 from rtlstm.spec.program.spatial import SpatialPlan
+from rtlstm.spec.program.wave import takes_wave
 from rtlstm.spec.record import Record, option_values
 
 _OF_ARRAYS = (
     *("lanes", "macs", "gate_units", "multipliers", "lut_lanes", "weight_memory"),
-    *("skip_zeros", "max_steps", "lane_sums"),
+    *("skip_zeros", "max_steps", "lane_sums", "wave_front"),
 )
 """Options that a spatial build does not have."""
 _CLOCKS: Mapping[int, float] = {1: 26.5, 2: 51.0, 3: 72.6, 6: 95.2, 9: 154.7}
@@ -198,6 +199,8 @@ def choose_array(network: QuantizedNetwork, request: ArrayRequest) -> Parameters
         if array_words(network.shapes, lanes, macs) > interval:
             continue
         found = request.parameters(lanes, macs, bits)
+        if not takes_wave(network.shapes, found, network.numerics.unit.timing(found)):
+            continue
         its_latency, its_interval = _speed(network, found)
         if its_latency <= latency and its_interval <= interval:
             return found

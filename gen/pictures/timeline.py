@@ -64,6 +64,9 @@ def activities(manifest: Manifest) -> tuple[Activity, ...]:
         return ()
     if isinstance(schedule, SequenceSchedule):
         return (sequence_activity(manifest, schedule),)
+    if manifest.program.wave is not None:
+        # Back to back, an operation's step depends on its layer.
+        return (step_activity(manifest),)
     return step_activity(manifest), steps_activity(manifest)
 
 

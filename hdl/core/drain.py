@@ -97,6 +97,10 @@ class Drain(ProgramPart):
             self.cell_zero_state.eq(beats.at(early).zero_state),
             self.next_beat.eq(beats.at(depth - 1)),
         ]
+        if self._parameters.wave_front:
+            # What is announced is waited for, also if it is not stored.
+            given = beats.at(depth - 1)
+            m.d.comb += self.next_beat.valid.eq(given.valid & ~given.bubble)
         self._announce_results(m, beats, depth)
         return m
 
@@ -226,6 +230,11 @@ class Drain(ProgramPart):
                 suppress.eq(token.suppress),
             ]
         m.d.comb += [beat.zero_state.eq(zero_state), beat.stream.eq(stream)]
+        if self._parameters.wave_front:
+            bubble = Signal(reset_less=True)
+            with m.If(ends):
+                m.d.sync += bubble.eq(tokens.at(2).bubble)
+            m.d.comb += beat.bubble.eq(bubble)
         with m.If(suppress):
             m.d.comb += beat.emit.eq(0)
         return beat

@@ -17,7 +17,7 @@ from rtlstm.hdl.core.layouts import (
 )
 from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
-from rtlstm.spec.inventory import TIMED_STEPS, memories
+from rtlstm.spec.inventory import memories, steps_held
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import NETWORK_BIT
 
@@ -42,7 +42,7 @@ class InputBuffer(Component):
     """The next input is complete; it is not, but what arrives is part of it; how many words of what arrives
     are complete; the next input's half of the buffer."""
     filled: Signal = Out(1)
-    coming_number: Signal = Out(range(TIMED_STEPS))
+    coming_number: Signal = Out(lambda manifest: range(steps_held(manifest)))
     """An input is complete with this cycle; the number of the one that arrives, among those whose output is
     wanted."""
     grows: Signal = Out(1)

@@ -75,6 +75,11 @@ class OpFields:
         return "sections" in self.widths
 
     @property
+    def wave(self) -> bool:
+        """Whether layers work on different steps at once."""
+        return "in_wave" in self.widths
+
+    @property
     def of_next(self) -> StructLayout:
         """All of them, of the operation that is loaded next."""
         return StructLayout(self.widths)

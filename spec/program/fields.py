@@ -66,6 +66,7 @@ def issue_fields(program: Program, bases: Bases = FIRST, sections: bool = False)
         "source_copied": [op.source + program.copy_words * op.reads_copy for op in ops],
         **(_kept_fields(program) if program.kept else {}),
         **(_section_fields(program) if sections else {}),
+        **({} if program.wave is None else _wave_fields(program, program.wave)),
     }
 
 
@@ -76,6 +77,16 @@ def _section_fields(program: Program) -> Fields:
         "last_columns": [len(op.group_words[-1]) - 1 for op in program.ops],
         # The first word ends a group that drains.
         "drains_first": [int(len(op.group_words[0]) == 1 and not op.sections) for op in program.ops],
+    }
+
+
+def _wave_fields(program: Program, wave: int) -> Fields:
+    """The fields of a program with a wave-front: the operation's layer, and what it is."""
+    waves = [index >= wave for index in range(len(program.ops))]
+    return {
+        "stage": [op.layer * mine for op, mine in zip(program.ops, waves, strict=True)],
+        "in_wave": [int(mine) for mine in waves],
+        "reads_h": [int(op.kind == "recurrent") for op in program.ops],
     }
 
 
@@ -199,8 +210,9 @@ def step_fields(program: Program, parameters: Parameters, bases: Bases = FIRST) 
     first = program.ops[program.body].words if program.ops else 0
     return {
         "body": program.body + bases.operations,
-        "prefetch": (program.prefetch or 0) + bases.operations,
-        "prefetches": int(program.prefetch is not None),
+        # With a wave-front, it is the wave that follows a step if the next input is there.
+        "prefetch": (program.prefetch or program.wave or 0) + bases.operations,
+        "prefetches": int(program.prefetch is not program.wave),
         "inputs": program.inputs & 0xFFFF,
         "outputs": program.outputs & 0xFFFF,
         "beats_after": -(-program.inputs // beat) - 1,
@@ -209,6 +221,7 @@ def step_fields(program: Program, parameters: Parameters, bases: Bases = FIRST) 
         # All of the input's product is issued in one cycle.
         "one_word": int(first == 1),
         "beats_out": -(-program.outputs // parameters.beat_out),
+        **({} if program.wave is None else {"enter": program.wave_enter}),
     }
 
 

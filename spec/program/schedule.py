@@ -7,7 +7,7 @@ There are no stalls: input is valid whenever it is accepted, output is accepted 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -120,13 +120,17 @@ class Timeline:
     counts cycles."""
     stored_until: int = 0
     """First cycle in which every result so far has been stored: a beat may fill several words."""
-    stored: list[list[int]] = field(default_factory=lambda: [[], []])
-    """First cycles in which the vector words can be issued that the last two operations which store results
-    write; the older operation comes first."""
+    stored: list[list[int]] = field(init=False)
+    """First cycles in which the vector words can be issued that the last operations which store results
+    write, at least two, or as many as any operation asks for; the oldest operation comes first."""
     issued: int = 0
     """Cycle that issued the last word so far."""
     record: list[Issued] | None = None
     """Where each operation is kept as it was issued, for who wants to see it."""
+
+    def __post_init__(self) -> None:
+        deepest = max((op.newer_results for op in self.program.ops), default=0)
+        self.stored = [[] for _ in range(max(2, 1 + deepest))]
 
     def run(self, op: Op, arrivals: Sequence[int] = ()) -> int:
         """Issue one operation; return the cycle after the last beat of results so far.
@@ -150,7 +154,7 @@ class Timeline:
             words = -(-op.last_units // self.parameters.macs) if op.beat_cycles > 1 else 1
             self.results, self.stored_until = last_beat + 1, last_beat + words
             if op.destination is not None:
-                self.stored = [self.stored[-1], self._words(op, ends, stage)]
+                self.stored = [*self.stored[1:], self._words(op, ends, stage)]
         return self.results
 
     def _words(self, op: Op, ends: list[int], stage: int) -> list[int]:
@@ -285,6 +289,8 @@ def step_cycles(
     network before.
     """
     silent = [False] * len(streams) if suppress is None else list(suppress)
+    if program.wave is not None:
+        return WaveRun(Timeline(program, parameters, record=record), streams[0] in warm).back_to_back(silent)
     known = set(warm)
     timeline = Timeline(program, parameters, record=record)
     released: list[int] = []
@@ -306,6 +312,127 @@ def step_cycles(
         if not prefetch:
             timeline.prepare()
     return found
+
+
+class WaveRun:
+    """Walks through the steps of a program with a wave-front, as far as their inputs are known.
+
+    Parameters
+    ----------
+    timeline
+        That of the program, from an idle core on.
+    ready
+        Whether the stream's partial sums are valid.
+    """
+
+    def __init__(self, timeline: Timeline, ready: bool) -> None:
+        self._timeline, self._program = timeline, timeline.program
+        self.ready = ready
+        """Whether the next step finds valid partial sums."""
+        self.offered: dict[int, int] = {}
+        """The cycle that offers each step's last output beat, or would, by the step's number."""
+        self._beats: list[Sequence[int]] = []
+        self._suppress: list[bool] = []
+        self._released: list[int] = []
+        self._walk = self._steps()
+        self._decides = next(self._walk)
+
+    def give(self, beats: Sequence[int], suppress: bool) -> None:
+        """Take the next step, whose input beats are accepted in these cycles."""
+        self._beats.append(beats)
+        self._suppress.append(suppress)
+
+    def advance(self, now: float) -> None:
+        """Go on as far as everything depends on inputs up to this cycle only."""
+        while self._decides is None or self._decides <= now:
+            if self._decides is None and not self._waiting:
+                return
+            self._decides = next(self._walk)
+
+    def back_to_back(self, suppress: Sequence[bool]) -> list[tuple[int, int]]:
+        """Return what :func:`step_cycles` does, for steps whose inputs come as soon as they are taken."""
+        begins, timeline = 0, self._timeline
+        for index, silent in enumerate(suppress):
+            # The input buffer holds two steps.
+            while index >= 2 and len(self._released) < index - 1:
+                self._decides = next(self._walk)
+            if index >= 2:
+                begins = max(begins, self._released[index - 2] + 1)
+            beats = timeline.beats(begins)
+            begins = beats[-1] + 1
+            self.give(beats, silent)
+        self.advance(float("inf"))
+        return [(beats[-1], self.offered[index]) for index, beats in enumerate(self._beats)]
+
+    @property
+    def _waiting(self) -> bool:
+        """Whether a step waits that nothing has taken."""
+        return len(self._beats) > len(self._released)
+
+    def _there(self, cycle: int) -> bool:
+        """Whether the next step's input is complete in a cycle."""
+        return self._waiting and self._beats[len(self._released)][-1] < cycle
+
+    def _steps(self) -> Iterator[int | None]:
+        """Run steps; before each decision, yield the cycle that it depends on, None if it is for an input."""
+        timeline, program = self._timeline, self._program
+        while True:
+            while not self._waiting:
+                yield None
+            step = len(self._released)
+            beats, silent = self._beats[step], self._suppress[step]
+            if not self.ready:
+                timeline.free = max(timeline.free, beats[-1] + 1) + REDIRECT_CYCLES
+                timeline.prepare()
+            self.ready = True
+            timeline.run(program.ops[program.body], timeline.arrivals(beats))
+            self._released.append(timeline.issued)
+            yield timeline.issued - 1
+            if self._there(timeline.issued - 1):
+                self._finish(step, silent)
+                yield from self._wave(program.wave_enter, step)
+            else:
+                index = program.follows(program.body, silent)
+                while index is not None:
+                    timeline.run(program.ops[index])
+                    index = program.follows(index, silent)
+                self._finish(step, silent)
+                yield timeline.issued - 1
+                if self._there(timeline.issued - 1):
+                    yield from self._wave(program.wave, None)
+            timeline.prepare()
+
+    def _finish(self, step: int, silent: bool) -> None:
+        self.offered[step] = self._timeline.results + (
+            0 if silent else self._timeline.parameters.decision_cycles
+        )
+
+    def _wave(self, index: int | None, first: int | None) -> Iterator[int | None]:
+        """Run the last part, from operation ``index`` on; the first layer has done step ``first``."""
+        timeline, program = self._timeline, self._program
+        layers = 1 + program.ops[program.wave_exit].layer
+        under_way = [first, *[None] * (layers - 1)]
+        while index is not None:
+            op = program.ops[index]
+            here = False
+            if index == program.wave:
+                yield timeline.issued
+                here = self._there(timeline.issued)
+                step = len(self._released)
+                under_way = [step if here else None, *under_way[:-1]]
+                timeline.run(op, timeline.arrivals(self._beats[step]) if here else ())
+            else:
+                timeline.run(op)
+            if here:
+                self._released.append(timeline.issued)
+            after = program.follows(index)
+            if index == program.wave_exit:
+                if under_way[-1] is not None:
+                    self._finish(under_way[-1], self._suppress[under_way[-1]])
+                if all(step is None for step in under_way[:-1]):
+                    yield timeline.issued - 1
+                    after = program.wave if self._there(timeline.issued - 1) else None
+            index = after
 
 
 @dataclass(frozen=True)
@@ -430,6 +557,12 @@ class StepSchedule(Schedule):
     @cached_property
     def interval(self) -> int:
         """Cycles between steps of one stream, back to back."""
+        if self.program.wave is not None:
+            # Several, since a step whose input comes too late for one repetition waits for the next.
+            offered = offer_cycles(
+                self.program, self.parameters, 24 + len(self.program.ops), first_step=False
+            )
+            return -(-(offered[-1] - offered[-9]) // 8)
         offered = offer_cycles(self.program, self.parameters, 8, first_step=False)
         return offered[-1] - offered[-2]
 
@@ -439,7 +572,7 @@ class StepSchedule(Schedule):
         begins = 1 - -(-program.inputs // parameters.beat_in)
         warm = Timeline(program, parameters, free=begins, drain_free=begins)
         layers = []
-        body = program.ops[program.body : program.prefetch]
+        body = program.ops[program.body : program.body_end]
         before = 0
         for op, shape in zip(body, shapes, strict=True):
             done = warm.run(op, warm.arrivals(warm.beats(begins)))

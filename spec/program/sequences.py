@@ -102,6 +102,11 @@ def compile_sequences(
             f"bus must be none for a network with a reverse direction, not {parameters.bus}: "
             "the wrappers take steps one by one; connect the core's streams yourself"
         )
+    if parameters.wave_front:
+        raise ConfigurationError(
+            "`wave_front` is for steps that come one by one, but a network with a reverse direction takes "
+            "whole sequences, a layer after the other: leave it out"
+        )
     parameters.require_fixed_program(
         "a loadable core takes steps one by one, but this network has a reverse direction; "
         "generate a separate build for it, without `capacities` and `device`"

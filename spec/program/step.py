@@ -190,12 +190,42 @@ class Program(Record):
     """First vector word (context) and number of values of each recurrent layer's h."""
     cells: tuple[tuple[int, int], ...]
     """First cell row (context) and number of units of each layer's cell state; a row has ``gate_units``."""
+    wave: int | None = None
+    """Index of the first operation of the last part, in which layers work on different steps: it is repeated
+    as long as steps come; :mod:`rtlstm.spec.program.wave` appends it."""
+
+    @model_serializer(mode="wrap")
+    def _without_wave(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave ``wave`` out where there is none: the hashes of such builds do not know of it."""
+        fields: dict[str, Any] = handler(self)
+        return {name: each for name, each in fields.items() if name != "wave" or each is not None}
+
+    @property
+    def body_end(self) -> int:
+        """Index after the second part's last operation."""
+        return min(index for index in (self.prefetch, self.wave, len(self.ops)) if index is not None)
+
+    @property
+    def wave_enter(self) -> int:
+        """Index of the wave's operation that may follow the body's first one: after the first layer's."""
+        assert self.wave is not None
+        ops = self.ops[self.wave :]
+        after = 1 + next(index for index, op in enumerate(ops) if op.yields and op.layer == 0)
+        return self.wave + after % len(ops)
+
+    @property
+    def wave_exit(self) -> int:
+        """Index of the wave's operation that may be its last: that of the last layer's results."""
+        assert self.wave is not None
+        return next(index for index in range(self.wave, len(self.ops)) if self.ops[index].emit)
 
     def follows(self, index: int, suppress: bool = False) -> int | None:
         """Return the index of the operation after this one; None if it ends a step."""
-        body_end = len(self.ops) if self.prefetch is None else self.prefetch
+        body_end = self.body_end
         if body_end <= index < len(self.ops) - 1:
             return index + 1
+        if self.wave is not None and index >= body_end:
+            return self.wave
         # After the third part, the second continues after the first layer.
         after = self.body + 1 if index >= body_end else index + 1
         if suppress and index >= self.body and after >= self.recurrent_end:
@@ -351,13 +381,15 @@ def compile_program(
     kept: Kept = NOTHING_SKIPPED,
     *,
     kept_results: bool = False,
+    prefetches: bool = True,
     sections: Sections = NO_SECTIONS,
 ) -> Program:
     """Allocate the memories and order the operations of one step.
 
     ``timing`` is that of the unit that computes the layers' cells; ``kept`` says which words are issued of
     products that skip some, ``sections`` which are multiplied section by section. ``kept_results``: the
-    results go to a memory of whole sequences, and none to the output queue.
+    results go to a memory of whole sequences, and none to the output queue. Without ``prefetches``, there is
+    no third part.
 
     Raises ConfigurationError if it does not fit the parameters' capacities, or they do not fit ``kept``.
     """
@@ -365,7 +397,7 @@ def compile_program(
         parameters.require_fixed_program(no_loadable_program())
     if any(layer.kind == "norm" for layer in shapes):
         parameters.require_fixed_program(no_norms_program())
-    prefetches = shapes[0].recurrent and shapes[0].feedback == 0
+    prefetches = prefetches and shapes[0].recurrent and shapes[0].feedback == 0
     layout = _Layout(shapes, parameters, timing, prefetches, kept, sections)
     body = sum(layer.recurrent for layer in shapes)
     bias_of, partials_at = _prepare(layout, body, prefetches)
@@ -477,7 +509,7 @@ def _await_results(ops: list[Op], body: int, steps: Sequence[Sequence[int]]) -> 
     for before in steps:
         for step in steps:
             path = [*before, *before, *step]
-            found = _newer_results([ops[index] for index in path], [index == body - 1 for index in path])
+            found = newer_results([ops[index] for index in path], [index == body - 1 for index in path])
             for index, newer in list(zip(path, found, strict=True))[2 * len(before) :]:
                 if newer is not None:
                     op = ops[index]
@@ -485,10 +517,13 @@ def _await_results(ops: list[Op], body: int, steps: Sequence[Sequence[int]]) -> 
                     ops[index] = op.model_copy(update={"waits_for_results": True, "newer_results": least})
 
 
-def _newer_results(path: Sequence[Op], waits: Sequence[bool]) -> list[int | None]:
+def newer_results(
+    path: Sequence[Op], waits: Sequence[bool], most: int = 1, outstanding: int = _MOST_OUTSTANDING
+) -> list[int | None]:
     """Return how many later results each operation need not wait for; None if it waits for none.
 
-    ``waits`` says which operations wait for all results in any case.
+    ``waits`` says which operations wait for all results in any case. No more than ``most`` are later ones,
+    and no more operations than ``outstanding`` have results on the way.
     """
     found: list[int | None] = []
     written: dict[int, int] = {}
@@ -499,9 +534,9 @@ def _newer_results(path: Sequence[Op], waits: Sequence[bool]) -> list[int | None
         if always:
             newer = 0
         elif read is not None and read >= known:
-            newer = min(stored - 1 - read, 1)
-        elif op.destination is not None and stored - known >= _MOST_OUTSTANDING:
-            newer = 1
+            newer = min(stored - 1 - read, most)
+        elif op.destination is not None and stored - known >= outstanding:
+            newer = min(most, outstanding - 1)
         if newer is not None:
             known = max(known, stored - newer - (read != stored - 1 - newer))
         if op.destination is not None:

@@ -232,7 +232,10 @@ BUGS = {
     "a third input": ("Mux(fills, empty, ready)", "ready"),
     "both inputs in one half": ("row + Mux(bank_in, words, 0)", "row"),
     "the rest of a word undefined": ("((slot == 0) | (slot == i))", "(slot == i)"),
-    "what is past the end": ("data.eq(x.data & keep)", "data.eq(x.data)"),
+    "what is past the end": (
+        "data.eq(as_vector(self._manifest, x.data) & keep)",
+        "data.eq(as_vector(self._manifest, x.data))",
+    ),
     "the next input begins late": ("left.eq(after),\n                    slot.eq(0),", "left.eq(after),"),
     "the stream of the other": ("streams[bank_in].eq", "streams[bank_out].eq"),
     "coming is not told": ("same_bank ^ fills ^ self.taken", "same_bank ^ fills"),

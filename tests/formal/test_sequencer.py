@@ -248,8 +248,12 @@ test_reached = covered(Harness, 60, slow_cases(SHAPES, "one word", "two words, t
 
 BUGS = {
     "idle between redirect and word": (Activity, "(left <= 1) & ~self.redirect", "(left <= 1)"),
-    "begins without room": (Admission, "room = ~next_op.emit | self.room | kept", "room = 1"),
-    "waits without room": (Admission, "~walk.begins | ~self.fetched.op.emit | self.room | reserved", "1"),
+    "begins without room": (Admission, "room = ~next_op.emit | self._room(next_op) | kept", "room = 1"),
+    "waits without room": (
+        Admission,
+        "~walk.begins | ~self.fetched.op.emit | self._room(self.fetched.op) | reserved",
+        "1",
+    ),
     "reserves twice": (Admission, "(reserved | self.emits) & ~self.output", "self.emits & ~self.output"),
     "keeps room that is used": (Admission, "reserved & (loading | ~op.emit)", "reserved | 1"),
     "begins while the window waits": (

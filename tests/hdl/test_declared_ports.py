@@ -60,6 +60,7 @@ def components() -> list[wiring.Component]:
         *part_modules(manifest(plain, Parameters(lut_lanes=2, **SIZES))).values(),
         *part_modules(summing).values(),
         make_core(summing),
+        make_core(manifest(plain, Parameters(wave_front=True, **SIZES | {"streams": 1}))),
         *(top for top in wrapped if top is not None),
     ]
 

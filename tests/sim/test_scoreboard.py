@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 from support.random_builds import Case, random_case
+from support.wave_builds import wave_case
 
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.scoreboard import Scoreboard
 from rtlstm.sim.simulated_ports import pack_beats
 from rtlstm.spec.packing import pack
+from rtlstm.spec.program.schedule import step_cycles
 from rtlstm.spec.registers import Command, Register
 
 
@@ -165,3 +167,21 @@ def test_reset_begins_every_stream_anew(player: Player) -> None:
     assert not player.board.due
     player.send(0)
     assert player.board.due[0].y.tolist() == first
+
+
+def test_scoreboard_knows_a_steps_cycle_when_it_ends() -> None:
+    player = Player(wave_case(3, (1, 2, 3), 6, whole=True))
+    player.load()
+    manifest, begins = player.case.manifest, player.cycle
+    cycles = step_cycles(manifest.program, manifest.parameters, [0] * 7, set())
+    for step, (accepted, _) in enumerate(cycles):
+        player.cycle = begins + accepted
+        player.send(step)
+    beats = player.board.ports.beats_out
+    for _, offered in cycles[:-1]:
+        player.cycle = begins + offered - beats
+        player.answer()
+    assert player.board.cycles == 6
+    player.cycle = begins + cycles[-1][1] - beats
+    with pytest.raises(AssertionError, match=r"must offer its last output beat \d+ cycles after"):
+        player.answer(delay=1)

@@ -5,7 +5,7 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from rtlstm.hdl.component import Component, In, Out, Struct
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.program_store import OpFields, program_store
-from rtlstm.hdl.core.sequencer.steps import READY, Fetched, Walk, exceeds, network_bits
+from rtlstm.hdl.core.sequencer.steps import READY, Fetched, Walk, exceeds, network_bits, wave_bit
 
 
 class Admission(Component):
@@ -38,6 +38,8 @@ class Admission(Component):
     """The output has room for a whole step."""
     suppress: Signal = In(1)
     """The step's output is not wanted."""
+    silent: Signal = In(wave_bit)
+    """With a wave-front: its output is not wanted."""
     issued: Signal = Out(1)
     """A word is issued in this cycle."""
     emits: Signal = Out(1)
@@ -48,6 +50,7 @@ class Admission(Component):
 
     def __init__(self, fields: OpFields) -> None:
         self._sections = fields.sections
+        self._wave = fields.wave
         super().__init__(fields)
 
     def elaborate(self, platform: object) -> Module:
@@ -79,7 +82,7 @@ class Admission(Component):
         """Whether the first word may follow, if this cycle loads its operation."""
         op, next_op, walk, loading = self.fetched.op, self.fetched.next_op, self.walk, self.fetched.loading
         kept = reserved & (loading | ~op.emit)
-        room = ~next_op.emit | self.room | kept
+        room = ~next_op.emit | self._room(next_op) | kept
         # Whether the first word ends a group that is to drain.
         ends = next_op.drains_first if self._sections else next_op.single
         # Before an operation that is loaded, the last group of another has ended, or none at all.
@@ -115,7 +118,7 @@ class Admission(Component):
     def _waits(self, reserved: Signal) -> Value:
         """Whether the word that waits may be issued."""
         walk = self.walk
-        has_room: Value = ~walk.begins | ~self.fetched.op.emit | self.room | reserved
+        has_room: Value = ~walk.begins | ~self.fetched.op.emit | self._room(self.fetched.op) | reserved
         free = has_room & ~walk.idles_on & ~(walk.last_column & self._drain_busy)
         return self._there(self.results_ready.waits, self.input_ready.waits, free)
 
@@ -124,6 +127,10 @@ class Admission(Component):
         """Whether the group of the word that may be issued has to wait for the drain."""
         busy: Value = self.walk.drains & ~self.walk.keeps if self._sections else self.walk.drains
         return busy
+
+    def _room(self, op: Struct) -> Value:
+        """Whether the output has room for what an operation will give."""
+        return self.room | (op.in_wave & self.silent) if self._wave else self.room
 
     def _there(self, results: Value, inputs: Value, free: Value) -> Value:
         """Whether a word may be issued that is there or has been read before, if all else is ``free``."""
@@ -149,13 +156,14 @@ class Results(Component):
     def __init__(self, fields: OpFields) -> None:
         self._most_words = program_store(fields.manifest).most_words
         self._skip, self._fields = fields.skip, fields
+        self._most = len(fields.manifest.layers) + 2 if fields.wave else 3
         super().__init__(fields)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         op, next_op, walk = self.fetched.op, self.fetched.next_op, self.walk
         # Operations whose results are not all written: three at most, or the program has one wait.
-        outstanding = Signal(2)
+        outstanding = Signal(range(self._most + 1), name="outstanding")
         # Words of the vector memory written so far by the oldest of them.
         written, some = Signal(range(self._most_words + 1)), Signal(name="some_written")
         m.d.sync += outstanding.eq(outstanding + (walk.ends & op.stores) - self.result_last)

@@ -9,7 +9,7 @@ from rtlstm.hdl.component import In, Out, Struct
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.core.program_store import NextOp, OpFields, ProgramPart, program_store
-from rtlstm.hdl.core.sequencer.steps import AFTER, Fetched, Walk, network_bits
+from rtlstm.hdl.core.sequencer.steps import Fetched, Walk, after_layout, network_bits
 
 
 class Fetch(ProgramPart):
@@ -37,8 +37,8 @@ class Fetch(ProgramPart):
     """The window looks at the program."""
     walk: Walk = In(Walk)
     """How far the operation is; its last word loads the next one."""
-    after_op: Struct = In(AFTER)
-    after_next: Struct = In(AFTER)
+    after_op: Struct = In(after_layout)
+    after_next: Struct = In(after_layout)
     """What comes after the operation that is loaded, and after the next one."""
     redirect: Signal = In(1)
     target: Signal = In(lambda fields: row_bits(fields.manifest.capacity.operations))
@@ -86,7 +86,8 @@ class Fetch(ProgramPart):
 
         def after(chosen: Value, op: Struct, comes: Struct) -> Value:
             first = Mux(comes.prefetches, of(step.prefetch), of(begin))
-            return Mux(comes.ends_step, Mux(chosen, first, 0), Mux(chosen, of(op.follows), 0))
+            found = Mux(comes.ends_step, Mux(chosen, first, 0), Mux(chosen, of(op.follows), 0))
+            return Mux(comes.enters & chosen, of(step.enter), found) if self._op_fields.wave else found
 
         fetched = self.fetched
         # A step of a network that is there ends the wait for one that is not.

@@ -8,6 +8,7 @@ from rtlstm.hdl.core.layouts import stream_bits
 from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.core.sequencer.sequencer import Sequencer
 from rtlstm.hdl.core.sequencer.steps import CurrentStream, Steps, exceeds
+from rtlstm.hdl.core.sequencer.wave import WaveStages
 from rtlstm.spec.manifest import Manifest
 
 
@@ -167,6 +168,8 @@ class InputSteps(InputPorts, Steps):
         self._follow_streams(m, current, flags, op_ends_step)
         waits = (self._choose_network if self._program.several else self._redirect)(m, flags)
         self._succeed(m, op_ends_step, next_ends_step)
+        if self.fields.wave:
+            self._follow_wave(m, flags, op_ends_step, next_ends_step)
         self._address(m, current.context, flags)
         self._await_input(m, ~waits)
         return m
@@ -279,7 +282,7 @@ class InputSteps(InputPorts, Steps):
 
     def _succeed(self, m: Module, op_ends_step: Value, next_ends_step: Value) -> None:
         """Say what comes after a step's last operation: the next step's first."""
-        op, next_op = self.fetched.op, self.fetched.next_op
+        next_op = self.fetched.next_op
 
         def prefetches(reads: Value) -> Value:
             # While an operation reads the input, or one is loaded that does, the next step's is the other.
@@ -290,10 +293,36 @@ class InputSteps(InputPorts, Steps):
 
         m.d.comb += [
             self.after_op.ends_step.eq(op_ends_step),
-            self.after_op.prefetches.eq(prefetches(op.from_input)),
+            self.after_op.prefetches.eq(prefetches(self.reads_input)),
             self.after_next.ends_step.eq(next_ends_step),
-            self.after_next.prefetches.eq(prefetches(op.from_input | next_op.from_input)),
+            self.after_next.prefetches.eq(prefetches(self.reads_input | next_op.from_input)),
         ]
+
+    def _follow_wave(self, m: Module, flags: StreamFlags, op_ends_step: Value, next_ends_step: Value) -> None:
+        """Follow the steps of all layers in a wave-front, and say when it begins and ends."""
+        op, next_op = self.fetched.op, self.fetched.next_op
+        m.submodules.stages = stages = WaveStages(self.fields)
+        wiring.connect(m, wiring.flipped(self.fetched), stages.fetched)
+        wiring.connect(m, wiring.flipped(self.walk), stages.walk)
+        enters = self.walk.ends & op.waits_for_input & next_op.in_wave
+        m.d.comb += [
+            stages.there.eq(self.after_op.prefetches),
+            stages.input_suppress.eq(self.input_suppress),
+            stages.first_zero_state.eq(flags.zero_state),
+            self.after_op.enters.eq(op.waits_for_input & self.after_op.prefetches),
+            self.after_next.enters.eq(next_op.waits_for_input & self.after_next.prefetches),
+            self.after_op.ends_step.eq(op_ends_step | (op.in_wave & op.emit & ~stages.others)),
+            self.after_next.ends_step.eq(next_ends_step | (next_op.in_wave & next_op.emit & ~stages.others)),
+            flags.step_ends.eq((self.walk.ends & op_ends_step) | enters),
+            self.bubble.eq(stages.bubble),
+            self.silent.eq(stages.silent),
+        ]
+        with m.If(op.in_wave):
+            m.d.comb += [
+                self.suppress.eq(stages.suppress),
+                self.zero_state.eq(stages.zero_state),
+                self.blank.eq(stages.blank),
+            ]
 
     def _address(self, m: Module, context: Value, flags: StreamFlags) -> None:
         """Find the vector of the next operation; the input's begins where the input does."""

@@ -117,7 +117,7 @@ class Sequencer(ProgramPart):
         connect_some(m, steps, walker, ("vector_start", "restarts"))
         # A word is issued when what it reads is there, and its results have room.
         connect_some(m, results, admission, ("results_ready",))
-        connect_some(m, steps, admission, ("input_ready", "suppress"))
+        connect_some(m, steps, admission, ("input_ready", "suppress", *(("silent",) if fields.wave else ())))
         connect_some(m, admission, walker, ("issued",))
         connect_some(m, steps, activity, ("redirect",))
 
@@ -153,7 +153,7 @@ class Sequencer(ProgramPart):
             self.token.suppress.eq(steps.suppress),
             self.from_input.eq(op.from_input),
             self.relu.eq(op.relu),
-            self.input_taken.eq(walk.ends & op.from_input),
+            self.input_taken.eq(walk.ends & steps.reads_input),
             self.abandons.eq(self.window | (steps.redirect & walk.underway)),
         ]
         if steps.fields.sections:
@@ -163,6 +163,8 @@ class Sequencer(ProgramPart):
                 self.token.continues.eq(walk.continues),
                 self.token.sum_row.eq(walk.group),
             ]
+        if steps.fields.wave:
+            m.d.comb += self.token.bubble.eq(steps.bubble)
 
 
 class Activity(Component):

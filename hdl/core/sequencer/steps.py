@@ -21,8 +21,18 @@ READY = StructLayout({"loaded": 1, "goes_on": 1, "waits": 1})
 """Whether a word of the vector may be read in the next cycle, for three of the four cases of this cycle; see
 :class:`rtlstm.hdl.core.sequencer.admission.Admission`."""
 
-AFTER = StructLayout({"ends_step": 1, "prefetches": 1})
-"""What comes after an operation: it ends its step; the next step, if it does, begins with the prefetch."""
+
+def wave_bit(fields: OpFields) -> int | None:
+    """Width of a port that only a core with a wave-front has."""
+    return 1 if fields.wave else None
+
+
+def after_layout(fields: OpFields) -> StructLayout:
+    """What comes after an operation: it ends its step; the next step, if it does, begins with the prefetch.
+
+    With a wave-front: the wave does, in the middle of a step.
+    """
+    return StructLayout({"ends_step": 1, "prefetches": 1} | ({"enters": 1} if fields.wave else {}))
 
 
 class Fetched(Interface):
@@ -142,8 +152,8 @@ class Steps(Component):
     weights_written: Signal = In(1)
     """The partial sums of all streams are invalid."""
     command_stream: Signal = In(lambda fields: stream_bits(fields.manifest))
-    after_op: Struct = Out(AFTER)
-    after_next: Struct = Out(AFTER)
+    after_op: Struct = Out(after_layout)
+    after_next: Struct = Out(after_layout)
     """What comes after the operation that is loaded, and after the next one."""
     redirect: Signal = Out(1)
     target: Signal = Out(lambda fields: row_bits(fields.manifest.capacity.operations))
@@ -168,6 +178,9 @@ class Steps(Component):
     """Its state is zero; results go to the second copy of the first layer's h; its output is not wanted."""
     blank: Signal = Out(1)
     """The operation reads zeros."""
+    bubble: Signal = Out(wave_bit)
+    silent: Signal = Out(wave_bit)
+    """With a wave-front: the operation's layer has no step; the wave's output is not wanted."""
     flags: Signal = Out(3)
     """State of ``command_stream``."""
 
@@ -177,6 +190,12 @@ class Steps(Component):
     def __init__(self, fields: OpFields) -> None:
         self.fields = fields
         super().__init__(fields)
+
+    @property
+    def reads_input(self) -> Value:
+        """Whether the operation that is loaded reads the step's input."""
+        reads: Value = self.fetched.op.from_input
+        return reads & ~self.bubble if self.fields.wave else reads
 
 
 class CurrentStream(Component):
