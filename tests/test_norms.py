@@ -151,7 +151,7 @@ def _lstm(inputs: int, units: int) -> Lstm:
             ("lstms_with_some_norms", "ultrascale", {"lanes": 4, "macs": 1}),
         ],
         ("norm", "generic", {"lanes": 16, "macs": 2, "gate_units": 4, "beat_out": 4}),
-        ("layer_norm_lstm", "ecp5", {"lanes": 16, "macs": 4, "gate_units": 4, "beat_out": 4}),
+        ("lstms_with_norms_of_sums", "generic", {"lanes": 8, "macs": 2, "gate_units": 2, "beat_out": 2}),
     ),
 )
 def test_rtl_equals_golden(name: str, family: str, more: dict[str, object], tmp_path: Path) -> None:

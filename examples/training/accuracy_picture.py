@@ -65,7 +65,7 @@ def read(page: str) -> list[Figures]:
 def hardware(network: Network, data: NDArray[np.float64], bits: int) -> tuple[int, int]:
     """Return a step's cycles, which are exact, and the estimated LUTs; the array's multipliers are of
     LUTs."""
-    settings = QuantizationSettings(weight_bits=bits, data_bits=8, output_bits=12)
+    settings = QuantizationSettings(weight_bits=bits, data_bits=8, hidden_bits=8, output_bits=12)
     found = quantise(network, settings, data)
     parameters = Parameters.for_family("ecp5", lanes=LANES, macs=MACS, lut_macs=MACS)
     manifest = Manifest.create("gait", found.shapes, parameters, found.numerics, found.passes)

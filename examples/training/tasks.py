@@ -241,7 +241,7 @@ def adding(weight_bits: int = 4, progress: Progress | None = None) -> list[Row]:
     model = LastStep(2, 24, 1)
     return labelled(
         "adding problem", metric, model, typical, draw, nn.functional.mse_loss, score, (900, 500),
-        (weight_bits,), data_bits=8, output_bits=12,
+        (weight_bits,), data_bits=8, hidden_bits=8, output_bits=12,
     )  # fmt: skip
 
 
@@ -268,7 +268,7 @@ def digits(weight_bits: int = 4, progress: Progress | None = None) -> list[Row]:
     model = LastStep(8, 32, 10)
     return labelled(
         "digits, row by row", "recognised, %", model, mine, draw, nn.functional.cross_entropy, score,
-        (500, 300), (weight_bits,), data_bits=8, output_bits=8,
+        (500, 300), (weight_bits,), data_bits=8, hidden_bits=8, output_bits=8,
     )  # fmt: skip
 
 
@@ -297,7 +297,7 @@ def keywords(weight_bits: int | None = None, progress: Progress | None = None) -
         "spoken keywords, synthetic", "recognised, %", EveryStep(BANDS, 64, 2, len(KEYWORDS)),
         spoken[:, :500], draw, loss, score, (1000, 500),
         (4, 2) if weight_bits is None else (weight_bits,), rate=0.004, progress=progress,
-        data_bits=8, output_bits=8,
+        data_bits=8, hidden_bits=8, output_bits=8,
     )  # fmt: skip
 
 
@@ -386,7 +386,7 @@ def silero(weight_bits: int = 4, progress: Progress | None = None) -> list[Row]:
     request = FinetuneRequest(updates=1000, stop_after=20, seed=SEED)
     row = taught(
         "silero VAD", FLIPS, given.network, given.data, given.flips, 0.0, request, progress,
-        weight_bits=weight_bits, data_bits=8, output_bits=8, input_range=INPUT_RANGE,
+        weight_bits=weight_bits, data_bits=8, hidden_bits=8, output_bits=8, input_range=INPUT_RANGE,
     )  # fmt: skip
     return [row]
 
@@ -400,7 +400,7 @@ def silero_pruned(weight_bits: int = 8, progress: Progress | None = None) -> lis
     )  # fmt: skip
     row = taught(
         "silero VAD, half of the words pruned", FLIPS, given.network, given.data, given.flips, 0.0, request,
-        progress, array=PRUNED_ARRAY, weight_bits=weight_bits, data_bits=8, output_bits=8,
+        progress, array=PRUNED_ARRAY, weight_bits=weight_bits, data_bits=8, hidden_bits=8, output_bits=8,
         input_range=INPUT_RANGE,
     )  # fmt: skip
     return [row]
@@ -427,7 +427,7 @@ def gait(weight_bits: int | None = None, progress: Progress | None = None) -> li
     for bits in (8, 4, 3, 2) if weight_bits is None else (weight_bits,):
         row = taught(
             "gait phase", name, model, data, error, in_float, request, progress,
-            weight_bits=bits, data_bits=8, output_bits=12,
+            weight_bits=bits, data_bits=8, hidden_bits=8, output_bits=12,
         )  # fmt: skip
         rows.append(row)
     return rows
@@ -468,7 +468,9 @@ def gait_labelled(weight_bits: int = 2, progress: Progress | None = None) -> lis
         return float(differences(phase(y), truth[cut:]).mean())
 
     def trained(rounding: bool) -> tuple[Prepared, float]:
-        q = prepare(model, calibration=typical, weight_bits=weight_bits, data_bits=8, output_bits=12)
+        q = prepare(
+            model, calibration=typical, weight_bits=weight_bits, data_bits=8, hidden_bits=8, output_bits=12
+        )
         q.rounding = rounding
         begin = time.perf_counter()
         fit(Streams(q), draws(), loss, 300, 3e-3, progress)
@@ -504,7 +506,8 @@ def arabic(weight_bits: int = 4, progress: Progress | None = None) -> list[Row]:
     request = FinetuneRequest(updates=300, sequences=128, stop_after=20, seed=SEED)
     row = taught(
         "Arabic segments", "words with the float network's segments, %", letters.network, x, agreement, 100.0,
-        request, progress, lengths=lengths, weight_bits=weight_bits, data_bits=8, output_bits=8,
+        request, progress, lengths=lengths, weight_bits=weight_bits, data_bits=8, hidden_bits=8,
+        output_bits=8,
     )  # fmt: skip
     return [row]
 

@@ -28,7 +28,9 @@ def on_x(q):
 def q():
     """The head's results are calibrated in a range that is far too narrow for what is trained."""
     torch.manual_seed(0)
-    return train.prepare(make_net(), calibration=X, weight_bits=4, data_bits=6, train_ranges=True)
+    return train.prepare(
+        make_net(), calibration=X, weight_bits=4, data_bits=6, hidden_range=1, train_ranges=True
+    )
 
 
 def teach(q):
@@ -81,7 +83,7 @@ def test_a_checkpoint_keeps_the_ranges(q):
     with torch.no_grad():
         q.ranges.log_ranges += torch.tensor([1.0, -1.0, 2.0, 1.0])
     torch.manual_seed(0)
-    options = {"calibration": X, "weight_bits": 4, "data_bits": 6}
+    options = {"calibration": X, "weight_bits": 4, "data_bits": 6, "hidden_range": 1}
     again = train.prepare(make_net(), train_ranges=True, **options)
     assert again.choices != q.choices
     with torch.no_grad():
