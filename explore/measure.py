@@ -60,10 +60,11 @@ def measure_numbers(context: Context, choice: Choice) -> Numbers | str:
             network,
             settings,
             calibration,
+            choice.hardware,
             searched=context.searched,
             initial_state=context.initial_state,
         )
-        quantised = quantise_with(network, settings, formats)
+        quantised = quantise_with(network, settings, formats, choice.hardware)
     except ConfigurationError as refused:
         return str(refused)
     data, numerics = context.evaluation, quantised.numerics

@@ -11,7 +11,9 @@ from rtlstm.explore.request import SpaceOptions
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.fit import FitRequest
+from rtlstm.gen.builds.hardware import loses_pairs, quantised_for
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
+from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.spec.activations.interpolated import DIRECT_BITS
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import HiddenRounding
@@ -57,6 +59,15 @@ class Choice(Record):
         return _request(self.device, self.clock_mhz).replace(**given)
 
     @property
+    def _family(self) -> str:
+        return find_target(self.device).chosen.device.family
+
+    @property
+    def hardware(self) -> TargetHardware | None:
+        """What the network is quantised for; ConfigurationError if there are no such formats."""
+        return quantised_for(self.settings, self._family)
+
+    @property
     def key(self) -> str:
         """A text that no other choice has."""
         return self.model_dump_json()
@@ -64,7 +75,8 @@ class Choice(Record):
     @property
     def numbers_key(self) -> str:
         """A text that choices with the same numbers have: the accuracy depends on no more."""
-        return self.model_dump_json(include=set(_NUMBERS))
+        pairs = loses_pairs(self._family, self.weight_bits, self.data_bits)
+        return self.model_dump_json(include=set(_NUMBERS)) + (" in pairs" if pairs else "")
 
     @property
     def options(self) -> dict[str, float | str]:

@@ -15,10 +15,16 @@ from support.sequence_checks import check_device as check_sequences
 from support.small_builds import TINY
 from support.step_checks import check_device
 
+from rtlstm.explore.measure import Context, measure_numbers
+from rtlstm.explore.metrics import Evaluation, find_metric
+from rtlstm.explore.space import Choice, Numbers
 from rtlstm.gen.accuracy.measure import measure_errors
 from rtlstm.gen.accuracy.samples import Samples
+from rtlstm.gen.builds.advice import find_fit_advice
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.compiled import compile
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.hdl.emit.header import build_options
@@ -172,6 +178,37 @@ def test_no_ninth_bit_where_two_lanes_share_a_multiplier_of_eight(tmp_path: Path
         build = compile(network, calibration=x, folder=tmp_path / family, family=family, **numbers)
         bits.append(build.manifest.numerics.data_bits)
     assert bits == [8, 9]
+
+
+@pytest.mark.usefixtures("without_verilog")
+@pytest.mark.parametrize(("device", "bits"), [("xc7a35t", 8), ("lfe5u-25f-6", 9)])
+def test_explore_and_advice_quantise_for_the_device_as_generate_does(
+    device: str, bits: int, tmp_path: Path
+) -> None:
+    network = stacked(3, 6, dense=((2, "identity"),))
+    x = np.random.default_rng(2).uniform(-1, 1, (20, 8, 3))
+    data = Calibration.of(network, x)
+    numbers = {"weight_bits": 8, "data_bits": 8, "gate_bits": 12, "cell_bits": 16}
+    choice = Choice(
+        device=device,
+        tables="interpolated",
+        hidden_rounding="half_up",
+        lanes=4,
+        macs=2,
+        clock_mhz=100.0,
+        **numbers,
+    )
+    exact = run_float(network, x).y
+    evaluation = Evaluation(Samples.of(x, network.inputs), data, exact, threshold=0.0)
+    measured = measure_numbers(Context("made", network, data, evaluation, find_metric("error")), choice)
+    assert isinstance(measured, Numbers)
+    built = generate_build(
+        network, tmp_path / "b", settings=choice.settings, fit=choice.request, calibration=x
+    )
+    assert measured.numerics == built.numerics
+    advice = find_fit_advice("made", network, choice.settings, data, choice.request)
+    assert advice is not None and not advice.more
+    assert [advice.quantised.numerics.data_bits, built.numerics.data_bits] == [bits, bits]
 
 
 def test_training_gives_the_same_bits() -> None:

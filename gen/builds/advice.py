@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from rtlstm.fpga.fit import Fit, FitRequest, fit_device
-from rtlstm.gen.builds.hardware import formats_note
+from rtlstm.gen.builds.hardware import formats_note, quantised_for
 from rtlstm.gen.frontends.reading import (
     MATRICES,
     InitialState,
@@ -519,8 +519,11 @@ def find_fit_advice(
         tell(progress, "look for what fits", number, len(tried))
         try:
             free.check_weights(name, network.weight_count, narrower.most_weight_bits)
-            choices = choose_formats(network, narrower, data, searched=searched, initial_state=initial_state)
-            quantised = quantise_with(network, narrower, choices)
+            hardware = quantised_for(narrower, request.chosen.device.family)
+            choices = choose_formats(
+                network, narrower, data, hardware, searched=searched, initial_state=initial_state
+            )
+            quantised = quantise_with(network, narrower, choices, hardware)
             asked = free.replace(tables=narrower.tables)
             parameters, fit = fit_device(name, quantised.shapes, quantised.numerics, asked, quantised.passes)
         except ConfigurationError:

@@ -33,11 +33,11 @@ from rtlstm.gen.builds.hardware import (
     SPATIAL,
     ArrayRequest,
     Asked,
-    capacity_hardware,
     choose_sizes,
     device_hardware,
     device_settings,
     hardware_options,
+    quantised_for,
     refuse_capacities,
     with_capacity,
 )
@@ -60,7 +60,7 @@ from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host.device import check_loadable, refuse_spatial
 from rtlstm.host.embeddings import Embedding, embeddings_file
 from rtlstm.spec.errors import BuildError, ConfigurationError
-from rtlstm.spec.family import FAMILIES, GENERIC
+from rtlstm.spec.family import GENERIC
 from rtlstm.spec.layout import Pad
 from rtlstm.spec.manifest import C_HEADER, EMBEDDINGS, INITIAL_STATE, Manifest, read_verilog
 from rtlstm.spec.network import Network
@@ -158,15 +158,9 @@ class BuildRequest:
         """What the network is quantised for; None for hardware for it alone."""
         if self.in_space:
             return SPATIAL
-        found, settings = capacity_hardware(self.capacities), self.settings
         given = self.parameters or self.array
-        name = self.fit.chosen.device.family if self.fit else given and given.family
-        family, bits = FAMILIES.named(name or GENERIC), settings.most_weight_bits
-        narrow, wide = (family.shares_multipliers(bits, settings.data_bits + more) for more in (0, 1))
-        if narrow and not wide:
-            found = found or TargetHardware(headroom=settings.headroom_bits or None)
-            return replace(found, wider_hidden=0)
-        return found
+        family = self.fit.chosen.device.family if self.fit else given and given.family
+        return quantised_for(self.settings, family or GENERIC, self.capacities)
 
     def check(self) -> None:
         """Refuse choices of hardware that cannot be made together.

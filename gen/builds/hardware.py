@@ -7,6 +7,7 @@ longer. A lane counts as one additional multiplier, for its accumulator and its 
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from math import lcm
 from typing import Any
 
@@ -16,7 +17,7 @@ from rtlstm.fpga.request import HardwareRequest
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.family import GENERIC
+from rtlstm.spec.family import FAMILIES, GENERIC
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import (
     LayerShape,
@@ -266,6 +267,23 @@ def capacity_hardware(capacities: Mapping[str, int] | None) -> TargetHardware | 
         return None
     default: int = Capacity.model_fields["headroom"].default
     return TargetHardware(headroom=capacities.get("headroom", default))
+
+
+def loses_pairs(family: str, weight_bits: int, data_bits: int) -> bool:
+    """Return whether two lanes share a multiplier with so many bits of h, and with one more do not."""
+    shares = FAMILIES.named(family).shares_multipliers
+    return shares(weight_bits, data_bits) and not shares(weight_bits, data_bits + 1)
+
+
+def quantised_for(
+    settings: QuantizationSettings, family: str, capacities: Mapping[str, int] | None = None
+) -> TargetHardware | None:
+    """Return what a network for an array of a family is quantised for; None for hardware for it alone."""
+    found = capacity_hardware(capacities)
+    if loses_pairs(family, settings.most_weight_bits, settings.data_bits):
+        found = found or TargetHardware(headroom=settings.headroom_bits or None)
+        return replace(found, wider_hidden=0)
+    return found
 
 
 def with_capacity(
