@@ -340,7 +340,8 @@ class Numerics(Record):
         least = max(6, self.data_bits)
         if not least <= self.gate.bits <= 18:
             raise ValueError(
-                f"gates have {least} to 18 bits (at least 6, and the data's), not {self.gate.bits}"
+                f"gates have {least} to 18 bits (at least 6, and those of inputs and h), not "
+                f"{self.gate.bits}; change `gate_bits`"
             )
         if not 8 <= self.cell.bits <= 32:
             raise ValueError(f"the cell state has 8 to 32 bits, not {self.cell.bits}")

@@ -18,6 +18,8 @@ from support.step_checks import check_device
 from rtlstm.explore.measure import Context, measure_numbers
 from rtlstm.explore.metrics import Evaluation, find_metric
 from rtlstm.explore.space import Choice, Numbers
+from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.fit import FitRequest
 from rtlstm.gen.accuracy.measure import measure_errors
 from rtlstm.gen.accuracy.samples import Samples
 from rtlstm.gen.builds.advice import find_fit_advice
@@ -241,3 +243,16 @@ def test_fewer_bits_than_inputs_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="gives h, which has 9.*or change `hidden_bits`"):
         quantise(stacked(3, 4), WIDE.replace(hidden_bits=9, output_bits=8))
     assert quantise(stacked(3, 4), WIDE.replace(hidden_bits=9, output_bits=9)).numerics.output_bits == 9
+    with pytest.raises(ConfigurationError, match="gives h, which has 8; .*or change `data_bits`"):
+        quantise(stacked(3, 4), WIDE.replace(output_bits=6))
+    assert quantise(stacked(3, 4), WIDE.replace(data_bits=6, output_bits=6)).numerics.output_bits == 6
+    with pytest.raises(ConfigurationError, match="gates have 12 to 18 bits .*inputs and h.*`gate_bits`"):
+        quantise(stacked(3, 4), WIDE.replace(hidden_bits=12, gate_bits=10))
+    assert quantise(stacked(3, 4), WIDE.replace(hidden_bits=12, gate_bits=12)).numerics.data_bits == 12
+
+
+def test_advice_for_a_device_gives_h_fewer_bits_too() -> None:
+    settings = QuantizationSettings(data_bits=12, hidden_bits=16)
+    request = FitRequest(chosen=find_device("up5k"))
+    advice = find_fit_advice("made", stacked(6, 20), settings, None, request)
+    assert advice is not None and advice.more == {"weight_bits": 8, "data_bits": 8, "hidden_bits": 8}

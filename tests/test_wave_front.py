@@ -138,14 +138,16 @@ def test_builds_without_it_do_not_know_of_it() -> None:
 LEAVE_OUT = ": leave `wave_front` out"
 WIDE = Network(layers=(normal_lstm(np.random.default_rng(1), 3, 40),))
 OFF = {"wave_front": False}
+PARTS = f"reads others, is computed in parts or is a norm{LEAVE_OUT}"
 REFUSED = {
     "streams": (
         two_lstms(),
         {"streams": 2},
         "waits already: leave it out, or try `streams=1`",
     ),
-    "reads": (CELL_NETWORKS["residuals"], {}, f"reads others or is computed in parts{LEAVE_OUT}"),
-    "projection": (CELL_NETWORKS["projections"], {}, f"reads others or is computed in parts{LEAVE_OUT}"),
+    "reads": (CELL_NETWORKS["residuals"], {}, PARTS),
+    "projection": (CELL_NETWORKS["projections"], {}, PARTS),
+    "norm": (CELL_NETWORKS["norm"], {}, PARTS),
     "first": (CELL_NETWORKS["dense_first_and_mixed"], {}, f"needs a recurrent layer first, .*{LEAVE_OUT}"),
     "groups": (
         WIDE,
@@ -157,6 +159,7 @@ WAYS_OUT = {
     "streams": ({"streams": 1}, OFF),
     "reads": (OFF,),
     "projection": (OFF,),
+    "norm": (OFF,),
     "first": (OFF,),
     "groups": ({"lanes": 160}, {"lanes": 80, "gate_units": 4, "beat_out": 4, "macs": 40}, OFF),
 }

@@ -545,6 +545,9 @@ def _attempts(settings: QuantizationSettings, as_is: bool) -> Iterator[tuple[Qua
     """
     seen = [] if as_is else [settings]
     for fields in _TRIED:
+        if settings.hidden_bits is not None and "data_bits" in fields:
+            # Stated bits of h become as few as those of the data, too.
+            fields = fields | {"hidden_bits": fields["data_bits"]}
         changes = {name: value for name, value in fields.items() if _is_narrower(settings, name, value)}
         with suppress(ConfigurationError):
             narrower = settings.replace(**changes)

@@ -523,14 +523,15 @@ class Lowered:
         """Refuse bits of outputs that the network's last layer cannot give."""
         bits, last = self.settings.output_bits, self.layers[-1]
         data = self.settings.hidden_bits or self.settings.data_bits
-        if bits in (None, data):
+        if bits is None or bits == data:
             return
         # On an existing device, h may be output in wider words.
-        wider = self.hardware.device is not None and bits is not None and bits > data
+        wider = self.hardware.device is not None and bits > data
         if not self.gives_outputs(len(self.layers) - 1) and not wider:
+            change = "data_bits" if bits < self.settings.data_bits else "hidden_bits"
             raise ConfigurationError(
                 f"outputs of {bits} bits need a dense layer at the network's end, but layer {last.name!r} "
-                f"there gives h, which has {data}; leave `output_bits` out, or change `hidden_bits`"
+                f"there gives h, which has {data}; leave `output_bits` out, or change `{change}`"
             )
 
     @property

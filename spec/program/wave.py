@@ -92,7 +92,7 @@ def _check(shapes: Sequence[LayerShape]) -> None:
         ):
             raise ConfigurationError(
                 f"`wave_front` is for layers that read the one before them and their h, but {shape.name!r} "
-                f"reads others or is computed in parts: {_LEAVE_OUT}"
+                f"reads others, is computed in parts or is a norm: {_LEAVE_OUT}"
             )
 
 
