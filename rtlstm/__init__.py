@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     )
     from rtlstm.spec.layout import LayoutWarning
     from rtlstm.spec.manifest import Manifest
-    from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Lstm, Network, Norm, Rnn
+    from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Lstm, LstmNorms, Network, Norm, Rnn
     from rtlstm.spec.parameters import Parameters
 
     __version__: str
@@ -85,6 +85,7 @@ __all__ = [
     "InputError",
     "LayoutWarning",
     "Lstm",
+    "LstmNorms",
     "Manifest",
     "ModelError",
     "Network",
@@ -145,7 +146,17 @@ _HOMES = {
     "rtlstm.spec.errors": (*_ERRORS, "NoteWarning"),
     "rtlstm.spec.layout": ("LayoutWarning",),
     "rtlstm.spec.manifest": ("Manifest",),
-    "rtlstm.spec.network": ("Bidirectional", "Custom", "Dense", "Gru", "Lstm", "Network", "Norm", "Rnn"),
+    "rtlstm.spec.network": (
+        "Bidirectional",
+        "Custom",
+        "Dense",
+        "Gru",
+        "Lstm",
+        "LstmNorms",
+        "Network",
+        "Norm",
+        "Rnn",
+    ),
     "rtlstm.spec.parameters": ("Parameters",),
 }
 """The module that each public name is imported from."""

@@ -271,3 +271,9 @@ def test_zynq_board_gets_its_folder(tmp_path: Path):
     assert all((made.folder / "boards" / "zybo-z7-20" / file).is_file() for file in project.files)
     with pytest.raises(rtlstm.ConfigurationError, match="leave out `baud`, `seed` and `insist"):
         made.bitstream("zybo-z7-20", seed=2)
+
+
+def test_norms_of_an_lstm_are_public():
+    norms = rtlstm.LstmNorms(cell=rtlstm.Norm(values=2))
+    lstm = rtlstm.Lstm(w_ih=np.ones((8, 3)), w_hh=np.ones((8, 2)), bias=np.zeros(8), norms=norms)
+    assert list(lstm.norms.each) == ["cell"]
