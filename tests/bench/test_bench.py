@@ -117,6 +117,7 @@ def test_prediction_needs_no_weights(name: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_stac_c_is_predicted() -> None:
     hardware = describe(predict_cycles(SHAPES["stac_c"]), 3, SHAPES["stac_c"].without_rtl)
     assert hardware.agrees and hardware.measured_latency is None

@@ -111,7 +111,8 @@ def test_every_option_of_the_core_is_told(tmp_path: Path) -> None:
     text = " ".join(build_options(found))
     for each in declared_options(CoreOptions):
         value = getattr(found.parameters, each.name)
-        assert (f"{each.flag} {value}" in text) == (value is not None)
+        told = each.flag if isinstance(value, bool) else f"{each.flag} {value}"
+        assert (told in text) == (value is not None and value is not False)
 
 
 @pytest.mark.slow
