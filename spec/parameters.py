@@ -103,7 +103,10 @@ class Needs(Record):
         sizes = {name: 1 << (needed - 1).bit_length() for name, needed in self.model_dump().items()}
         sizes["operations"] = max(_LEAST_OPERATIONS, sizes["operations"])
         sizes |= {name: max(1, chosen.get("networks", 1)) * sizes[name] for name in _SHARED}
-        capacity = Capacity(**(sizes | chosen))
+        try:
+            capacity = Capacity(**(sizes | chosen))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"a capacity is out of range: {error}") from None
         self.check(capacity)
         return capacity
 

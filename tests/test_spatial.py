@@ -201,6 +201,14 @@ def test_options_that_do_not_apply_are_refused_by_name(
     assert not (tmp_path / "build").exists()
 
 
+def test_more_bits_than_direct_tables_take_are_refused(tmp_path: Path) -> None:
+    """Interpolated tables, which help elsewhere, are no advice here: the message says so."""
+    with pytest.raises(ConfigurationError, match="at most 12 .*which `array='spatial'` does not have"):
+        rtlstm.compile(lstm(), folder=tmp_path / "build", calibration=X, array="spatial")
+    fewer = {"array": "spatial", "data_bits": 12, "quick": True}
+    rtlstm.compile(lstm(), folder=tmp_path / "build", calibration=X, **fewer)
+
+
 def test_other_layers_are_refused(tmp_path: Path) -> None:
     both = torch.nn.LSTM(3, 4, bidirectional=True)
     with pytest.raises(ConfigurationError, match="no layers in reverse; leave it out, and give `max_steps`"):

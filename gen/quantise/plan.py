@@ -315,7 +315,7 @@ class QuantizationSettings(Record):
             if self.tables == "direct" and bits is not None and bits > DIRECT_BITS:
                 raise ValueError(
                     f"`{name}` must be at most {DIRECT_BITS} with direct tables, not {bits}; "
-                    "choose fewer, or interpolated tables"
+                    "choose fewer, or interpolated tables, which `array='spatial'` does not have"
                 )
         return self
 

@@ -67,6 +67,12 @@ def test_a_program_larger_than_its_capacity(device, folders, tmp_path):
         check(accelerator, device, seed=1)
 
 
+def test_a_capacity_out_of_range():
+    """The message says that it is a capacity, since only its name follows."""
+    with pytest.raises(ConfigurationError, match="a capacity is out of range: networks: .* 16, not 17"):
+        make_device(stacked(3, 5), PARAMETERS, networks=17)
+
+
 def test_a_build_of_other_hardware(device, folders, tmp_path):
     wider = make_device(stacked(3, 5), PARAMETERS.replace(macs=8)).save(tmp_path / "wider")
     with Accelerator.open(folders[0]) as accelerator:
