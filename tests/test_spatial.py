@@ -231,12 +231,13 @@ def test_netlist_equals_golden(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("registers", "memory", "kinds"),
-    [(3, "ram", ["block RAM"] * 2 + ["LUTs"]), (3, "rom", ["LUTs"] * 3), (1, "ram", ["LUTs"] * 3)],
+    [(3, "ram", ["block RAM"] * 2 + ["LUTs"]), (3, "rom", ["LUTs"] * 3), (1, None, ["LUTs"] * 3)],
 )
 def test_tables_are_block_ram_where_a_register_stands_before_them(
-    registers: int, memory: str, kinds: list[str], tmp_path: Path
+    registers: int, memory: str | None, kinds: list[str], tmp_path: Path
 ) -> None:
-    options = GIVEN | {"data_bits": 8, "gate_bits": 8, "table_memory": memory, "loop_registers": registers}
+    options = GIVEN | {"data_bits": 8, "gate_bits": 8, "loop_registers": registers}
+    options |= {"table_memory": memory} if memory else {}
     build = rtlstm.compile(lstm(), folder=tmp_path / "build", calibration=X, **options)
     verilog = (tmp_path / "build" / "rtl" / "LSTM.v").read_text()
     assert re.findall("^// Constants of (.*):", verilog, re.M) == kinds
@@ -290,3 +291,15 @@ def test_a_device_that_is_too_small_is_refused(tmp_path: Path) -> None:
         build.implement("lfe5u-25f")
     # The other way out.
     rtlstm.compile(torch.nn.LSTM(3, 10), folder=tmp_path / "build", calibration=X, fit="lfe5u-25f-8")
+
+
+def test_memories_of_tables_that_none_has_are_refused(tmp_path: Path) -> None:
+    given = GIVEN | {"loop_registers": 2}
+    with pytest.raises(
+        ConfigurationError, match=r"`loop_registers` of 3, 8 or 9, .* with 2 has none: leave it out"
+    ):
+        rtlstm.compile(lstm(), folder=tmp_path / "build", calibration=X, table_memory="ram", **given)
+    rtlstm.compile(lstm(), folder=tmp_path / "build", calibration=X, **given)
+    for registers in (3, 8, 9):
+        given = GIVEN | {"loop_registers": registers, "table_memory": "ram"}
+        rtlstm.compile(lstm(), folder=tmp_path / "build", calibration=X, **given)

@@ -82,7 +82,8 @@ def _check(shapes: Sequence[LayerShape]) -> None:
     """Refuse layers whose steps cannot follow each other so."""
     if not shapes[0].recurrent:
         raise ConfigurationError(
-            f"`wave_front` needs a recurrent layer first, but {shapes[0].name!r} is none: {_LEAVE_OUT}"
+            f"`wave_front` needs a recurrent layer first, but {shapes[0].name!r} is a layer of kind "
+            f"{shapes[0].kind!r}: {_LEAVE_OUT}"
         )
     for index, shape in enumerate(shapes):
         if (
