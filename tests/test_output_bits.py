@@ -121,7 +121,7 @@ WHOLE = {
     ("name", "width", "sizes"),
     quick(
         product(SEQUENCES, SETTINGS, WHOLE),
-        ("GRUs", "wider", "units side by side"),
+        ("GRUs", "narrower", "units side by side"),
     ),
 )
 def test_whole_sequences(name, width, sizes, tmp_path):

@@ -223,7 +223,10 @@ def test_one_network_has_one_number(tmp_path: Path) -> None:
 
 def test_no_networks_are_refused_by_that_name_alone(device: Build) -> None:
     """Sizes that follow from their number are not named beside it."""
-    with pytest.raises(ConfigurationError, match=r"^networks: must be greater than or equal to 1, not 0$"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"^a capacity is out of range: networks: must be greater than or equal to 1, not 0$",
+    ):
         device.manifest.needs.capacity(networks=0)
 
 
