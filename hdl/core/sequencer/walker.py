@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import Protocol
 
-from amaranth.hdl import Const, Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 
 from rtlstm.hdl.component import Component, In, Out
 from rtlstm.hdl.core.layouts import row_bits, vector_bits
@@ -161,9 +161,11 @@ class Walker(Component):
         cycles = Mux(walk.last_group, op.last_drain_cycles, op.drain_cycles)
         with m.If(drain_left != 0):
             m.d.sync += [drain_left.eq(drain_left - 1), drains.eq(drain_left > 2)]
-        # Sums that lanes keep do not drain.
-        drained = ~walk.keeps if self._sections else Const(1)
-        with m.If(self.issued & walk.last_column & drained):
+        drains_now: Value = self.issued & walk.last_column
+        if self._sections:
+            # Sums that lanes keep do not drain.
+            drains_now &= ~walk.keeps
+        with m.If(drains_now):
             m.d.sync += [drain_left.eq(cycles - 1), drains.eq(cycles > 2)]
         with m.If(walk.ends):
             m.d.sync += [idle_left.eq(op.idle_cycles), idles_on.eq(op.idle_cycles > 1)]
