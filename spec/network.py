@@ -12,15 +12,13 @@ from pydantic import (
     BeforeValidator,
     Field,
     PlainSerializer,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
 
 from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction, FunctionName
 from rtlstm.spec.cells.description import Cell
 from rtlstm.spec.layout import OutputPart, Window, check_parts, check_window
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import Extended, Record
 
 NETWORK_SCHEMA: Final = 1
 
@@ -249,7 +247,7 @@ class LstmNorms(Record):
             raise ValueError("a norm of both products together is hidden; leave input and input_bias out")
 
 
-class Lstm(Recurrent):
+class Lstm(Recurrent, Extended):
     """An LSTM layer with PyTorch's equations and gate order i, f, g, o.
 
     ``bias`` is ``(4 * units,)``, the sum of PyTorch's two. With a ``projection`` ``(outputs, units)``,
@@ -258,6 +256,7 @@ class Lstm(Recurrent):
     """
 
     GATES: ClassVar[int] = 4
+    _later = frozenset({"norms"})
 
     kind: Literal["lstm"] = "lstm"
     name: str = "lstm"
@@ -276,12 +275,6 @@ class Lstm(Recurrent):
     """Largest magnitude of c, which is clipped to it."""
     norms: LstmNorms | None = None
     """Norms of the products, to which ``bias`` is added, and of c (LayerNorm LSTM)."""
-
-    @model_serializer(mode="wrap")
-    def _without_norms(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave ``norms`` out where there are none: such networks have the text that they had."""
-        fields: dict[str, Any] = handler(self)
-        return fields if self.norms else {name: each for name, each in fields.items() if name != "norms"}
 
     @model_validator(mode="after")
     def _check(self) -> Self:

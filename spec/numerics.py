@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol, Self, T
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from rtlstm.spec.activations.functions import PiecewiseLinear
 from rtlstm.spec.activations.interpolated import ActivationTable
@@ -19,7 +19,7 @@ from rtlstm.spec.fixed import Format, HiddenRounding, IntArray
 from rtlstm.spec.network import LINEAR, Activation
 from rtlstm.spec.norms import Normalisation, NormForm
 from rtlstm.spec.program.passes import Passes, feeds, part_layers
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import Extended, Record
 
 ShapeKind = Literal[
     "lstm",
@@ -101,8 +101,10 @@ def steps_back(kind: ShapeKind, skips: int) -> int:
     return skips or (2 if kind == "sum" else 1)
 
 
-class LayerShape(Record):
+class LayerShape(Extended):
     """A layer without its weights, from which the hardware's program is compiled."""
+
+    _later = frozenset({"feedforward"})
 
     kind: ShapeKind
     name: str
@@ -125,14 +127,6 @@ class LayerShape(Record):
     one before its skip."""
     feedforward: bool = False
     """Its rows do not read h: it has no recurrent product."""
-
-    @model_serializer(mode="wrap")
-    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what few layers say: the others have the builds that they had."""
-        fields: dict[str, Any] = handler(self)
-        if not self.feedforward:
-            del fields["feedforward"]
-        return fields
 
     @property
     def four_rows(self) -> bool:
@@ -266,8 +260,10 @@ def sum_readers(layers: Sequence[OfKind], cells: Sequence[C], index: int) -> lis
     return list(cells[index : index + 1 + joined])
 
 
-class Numerics(Record):
+class Numerics(Extended):
     """Formats of the datapath. Formats of layer outputs are in :class:`LayerShape`."""
+
+    _later = frozenset({"norms", "own_hidden_bits"})
 
     weight_bits: Annotated[int, Field(ge=2, le=18)]
     """Bits of each weight in memory."""
@@ -324,12 +320,6 @@ class Numerics(Record):
     """Tables of the fused LSTM gate unit if it computes all cells; None if each cell has a pipeline."""
     unit_parameters: Annotated[int, Field(ge=0, le=4)] = 0
     """Number of per-unit constants (peepholes), each of ``weight_bits``."""
-
-    @model_serializer(mode="wrap")
-    def _without_none(self, fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        found: dict[str, Any] = fields(self)
-        left_out = {"norms": not self.norms, "own_hidden_bits": self.own_hidden_bits is None}
-        return {name: each for name, each in found.items() if not left_out.get(name)}
 
     @model_validator(mode="after")
     def _check(self) -> Self:

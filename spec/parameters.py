@@ -3,12 +3,12 @@
 from math import ceil, gcd
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from rtlstm.spec.buses import NO_BUS, BusName
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import DEFAULT_PIPELINE, FAMILIES, GENERIC, FamilyName, Pipeline
-from rtlstm.spec.record import Option, Record
+from rtlstm.spec.record import Extended, Option, Record
 
 _LEAST_OPERATIONS = 16
 _MOST_HEADROOM = 16
@@ -21,11 +21,13 @@ NUMBER_BITS: Final = 14
 """Bits of both numbers."""
 
 
-class Capacity(Record):
+class Capacity(Extended):
     """Depths of a loadable core's memories, and its other limits on networks.
 
     Rows and words depend on the array: these bound the sizes of :class:`rtlstm.spec.program.step.Program`.
     """
+
+    _later = frozenset({"networks"})
 
     operations: Annotated[int, Field(ge=4, le=1024)]
     """Operations of a step's program."""
@@ -49,16 +51,6 @@ class Capacity(Record):
     """Bits by which another network's weights and sums may be larger than those of the first."""
     networks: Annotated[int, Field(ge=1, le=16)] = 1
     """Networks that the device holds at once."""
-
-    @model_serializer(mode="wrap")
-    def _without_one(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave ``networks`` out where there is one: the hashes of such builds do not know of it."""
-        fields: dict[str, Any] = handler(self)
-        return (
-            fields
-            if self.networks > 1
-            else {name: each for name, each in fields.items() if name != "networks"}
-        )
 
 
 class Needs(Record):
@@ -199,8 +191,10 @@ class CoreOptions(Record):
     ] = False
 
 
-class Parameters(CoreOptions):
+class Parameters(CoreOptions, Extended):
     """Size and shape of the array and its ports."""
+
+    _later = frozenset({"decide", "lane_sums", "wave_front"})
 
     lanes: Annotated[int, Field(ge=4, le=1024)] = 4
     """Dot-product engines; a multiple of 4, so that a unit's four gates finish together."""
@@ -294,13 +288,6 @@ class Parameters(CoreOptions):
                 "`capacities` out"
             )
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what is not asked for: the hashes of builds without it do not know of it."""
-        fields: dict[str, Any] = handler(self)
-        unused = {name for name in ("decide", "lane_sums", "wave_front") if not getattr(self, name)}
-        return {name: each for name, each in fields.items() if name not in unused}
 
     @classmethod
     def for_family(

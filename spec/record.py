@@ -12,10 +12,10 @@ import inspect
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, Union, get_args, get_origin
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 from pydantic.fields import FieldInfo
 
 from rtlstm.spec.errors import ConfigurationError, InputError
@@ -97,6 +97,22 @@ class Record(BaseModel, metaclass=_Shown):
         """Return a copy with some fields changed, validated again."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**(fields | changes))
+
+
+class Extended(Record):
+    """A record that got fields later: its text has those in ``_later`` only if they differ from the default.
+
+    So a build that does not use them keeps its text, and its hash.
+    """
+
+    _later: ClassVar[frozenset[str]]
+
+    @model_serializer(mode="wrap")
+    def _without_later(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = handler(self)
+        known = type(self).model_fields
+        unused = {name for name in self._later if getattr(self, name) == known[name].default}
+        return {name: each for name, each in fields.items() if name not in unused}
 
 
 def few_digits(value: float, digits: int = 5) -> float:

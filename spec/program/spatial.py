@@ -13,11 +13,11 @@ on their way. With several streams, their states are in memories, from which a s
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import IntArray
@@ -34,7 +34,7 @@ from rtlstm.spec.parameters import Parameters, ceil_log2
 from rtlstm.spec.program.retiming import NO_STAGES, LayerStages, LayerTimes, adders_time, choose_stages
 from rtlstm.spec.program.schedule import Cycles, LayerCycles, Schedule
 from rtlstm.spec.program.step import Program
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import Extended, Record
 
 ValueKind = Literal[
     "halves", "products", "sums", "gates", "multiplied", "total", "argument", "bent", "output"
@@ -69,8 +69,10 @@ def _integers(values: Integers | Matrix) -> IntArray:
     return np.array(values, dtype=np.int64)
 
 
-class ConstantLayer(Record):
+class ConstantLayer(Extended):
     """Integers of a layer, as :data:`~rtlstm.spec.numerics.QuantizedLayer` has them; with h if it has any."""
+
+    _later = frozenset({"parameters"})
 
     weight: Matrix
     bias: Integers
@@ -79,12 +81,6 @@ class ConstantLayer(Record):
     recurrent_shift: Integers = ()
     parameters: Matrix = ()
     """Constants of units, if the cell has some."""
-
-    @model_serializer(mode="wrap")
-    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what few cells have: the others have the builds that they had."""
-        fields: dict[str, Any] = handler(self)
-        return {name: value for name, value in fields.items() if value or name != "parameters"}
 
     @classmethod
     def of(cls, layer: QuantizedLayer) -> Self:

@@ -9,9 +9,7 @@ cycle, or one in ``beat_cycles`` if its results fill several words of the vector
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from types import MappingProxyType
-from typing import Any, Final, Literal
-
-from pydantic import SerializerFunctionWrapHandler, model_serializer
+from typing import Final, Literal
 
 from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.numerics import SKIPS, LayerShape, continues_sums, leads_to
@@ -24,7 +22,7 @@ from rtlstm.spec.program.passes import (
     no_loadable_program,
     no_norms_program,
 )
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import Extended
 
 CREDIT_CYCLES = 4
 """Cycles after a beat is offered in which the sequencer hears that the output queue has room for another."""
@@ -43,7 +41,7 @@ Sections = Mapping[int, tuple[int, ...]]
 NO_SECTIONS: Final[Sections] = MappingProxyType({})
 
 
-class Op(Record):
+class Op(Extended):
     """One matrix-vector product on the array: ``groups`` row groups of ``columns`` words each.
 
     Of each group, only the words in ``kept`` are stored and issued, if any are given.
@@ -54,6 +52,8 @@ class Op(Record):
     last ``writes_partials``, and the last yields. Addresses marked *context* are relative to the stream's
     part of that memory.
     """
+
+    _later = frozenset({"sections"})
 
     kind: OpKind
     layer: int
@@ -119,14 +119,6 @@ class Op(Record):
     results: int
     """Number of cycles from a group's last word to its first beat's results being written."""
 
-    @model_serializer(mode="wrap")
-    def _without_sections(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave ``sections`` out where there are none: the programs of such builds do not know of them."""
-        fields: dict[str, Any] = handler(self)
-        return (
-            fields if self.sections else {name: each for name, each in fields.items() if name != "sections"}
-        )
-
     @property
     def group_words(self) -> tuple[Sequence[int], ...]:
         """The words of the vector that each group multiplies, section after section."""
@@ -151,7 +143,7 @@ class Op(Record):
         return self.last_drain_beats * self.beat_cycles
 
 
-class Program(Record):
+class Program(Extended):
     """The operations of a step, their two orders, and the depths of the memories.
 
     ``ops`` has three parts. The first has one ``recurrent`` operation per LSTM layer, which stores partial
@@ -165,6 +157,8 @@ class Program(Record):
     In a core with a loadable program, ``input_words``, ``bias_rows`` and the contexts are the core's
     capacities: they determine addresses, which are the same for all programs.
     """
+
+    _later = frozenset({"wave"})
 
     ops: tuple[Op, ...]
     body: int
@@ -193,12 +187,6 @@ class Program(Record):
     wave: int | None = None
     """Index of the first operation of the last part, in which layers work on different steps: it is repeated
     as long as steps come; :mod:`rtlstm.spec.program.wave` appends it."""
-
-    @model_serializer(mode="wrap")
-    def _without_wave(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave ``wave`` out where there is none: the hashes of such builds do not know of it."""
-        fields: dict[str, Any] = handler(self)
-        return {name: each for name, each in fields.items() if name != "wave" or each is not None}
 
     @property
     def body_end(self) -> int:
