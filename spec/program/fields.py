@@ -207,12 +207,13 @@ def drain_widths(parameters: Parameters, unit: Unit) -> dict[str, int]:
 def step_fields(program: Program, parameters: Parameters, bases: Bases = FIRST) -> dict[str, int]:
     """The fields of a step that are not part of its operations."""
     beat = parameters.beat_in
+    follows = program.body_end < len(program.ops)
     first = program.ops[program.body].words if program.ops else 0
     return {
         "body": program.body + bases.operations,
-        # With a wave-front, it is the wave that follows a step if the next input is there.
-        "prefetch": (program.prefetch or program.wave or 0) + bases.operations,
-        "prefetches": int(program.prefetch is not program.wave),
+        # The third part, or the wave: what follows a step if the next input is there.
+        "prefetch": program.body_end * follows + bases.operations,
+        "prefetches": int(follows),
         "inputs": program.inputs & 0xFFFF,
         "outputs": program.outputs & 0xFFFF,
         "beats_after": -(-program.inputs // beat) - 1,

@@ -53,7 +53,7 @@ def plan_program(
     best, longest, chosen, before = latency(program), interval(program), NO_SECTIONS, None
     while chosen is not before:
         before = chosen
-        for op in program.ops[program.body : program.prefetch]:
+        for op in program.ops[program.body : program.body_end]:
             divides = _LEAST_GROUPS <= op.groups <= sums and op.words <= _MOST_WORDS
             for sizes in _sizes(op.columns) if divides else ():
                 sections = {**chosen, op.layer: sizes}

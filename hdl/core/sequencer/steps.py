@@ -27,6 +27,11 @@ def wave_bit(fields: OpFields) -> int | None:
     return 1 if fields.wave else None
 
 
+def section_bit(fields: OpFields) -> int | None:
+    """Width of a port that there is only where lanes keep sums."""
+    return 1 if fields.sections else None
+
+
 def after_layout(fields: OpFields) -> StructLayout:
     """What comes after an operation: it ends its step; the next step, if it does, begins with the prefetch.
 
@@ -76,17 +81,17 @@ class Walk(Interface):
     """Its number in the vector, and that of the one after it; in the first group only, unless words are
     skipped."""
 
-    first_column: Signal = Out(lambda fields: 1 if fields.sections else None)
+    first_column: Signal = Out(section_bit)
     """It is the first of its group, or of what a section has of that."""
-    keeps: Signal = Out(lambda fields: 1 if fields.sections else None)
-    continues: Signal = Out(lambda fields: 1 if fields.sections else None)
+    keeps: Signal = Out(section_bit)
+    continues: Signal = Out(section_bit)
     """There are later sections, and earlier ones."""
-    section_ends: Signal = Out(lambda fields: 1 if fields.sections else None)
+    section_ends: Signal = Out(section_bit)
     """It is the last of its section, and not of the last one: the next section's first word follows, whose
     number in the vector is ``word``."""
-    ends_in_last: Signal = Out(lambda fields: 1 if fields.sections else None)
+    ends_in_last: Signal = Out(section_bit)
     """The next section is the last one."""
-    single_next: Signal = Out(lambda fields: 1 if fields.sections else None)
+    single_next: Signal = Out(section_bit)
     """If it ends a group, the next one has one word."""
     group: Signal = Out(
         lambda fields: row_bits(fields.manifest.parameters.lane_sums) if fields.sections else None

@@ -232,18 +232,26 @@ class _AllWords(Words):
     def number(self, m: Module, walker: Walking) -> None:
         word = Signal.like(walker.walk.word, reset_less=True)
         next_word = Signal.like(walker.walk.next_word, reset_less=True)
-        with m.If(walker.issued):
+        with m.If(self._counts(walker)):
             m.d.sync += [word.eq(next_word), next_word.eq(next_word + 1)]
         with m.If(walker.fetched.load):
             m.d.sync += [word.eq(0), next_word.eq(1)]
         m.d.comb += [walker.walk.word.eq(word), walker.walk.next_word.eq(next_word)]
 
     def step(self, m: Module, walker: Walking, weight_row: Signal, vector_row: Signal, start: Signal) -> None:
-        wraps = walker.issued & walker.walk.last_column
         m.d.sync += [
             weight_row.eq(weight_row + walker.issued),
-            vector_row.eq(Mux(wraps, start, vector_row + walker.issued)),
+            vector_row.eq(Mux(self._again(walker), start, vector_row + walker.issued)),
         ]
+
+    def _counts(self, walker: Walking) -> Value:
+        """Whether the next word's number follows this one's."""
+        return walker.issued
+
+    def _again(self, walker: Walking) -> Value:
+        """Whether the next word is the vector's first again."""
+        again: Value = walker.issued & walker.walk.last_column
+        return again
 
     def first_row(self, walker: Walking) -> Value:
         return walker.vector_start
@@ -274,23 +282,17 @@ class _SectionWords(_AllWords):
         m.d.comb += [walk.last_follows.eq(one_left), walk.single_next.eq(next_size == 0)]
         return Mux(last_column, walk.single_next, one_left)
 
-    def number(self, m: Module, walker: Walking) -> None:
-        word = Signal.like(walker.walk.word, reset_less=True)
-        next_word = Signal.like(walker.walk.next_word, reset_less=True)
-        with m.If(walker.issued & walker.walk.first_group):
-            m.d.sync += [word.eq(next_word), next_word.eq(next_word + 1)]
-        with m.If(walker.fetched.load):
-            m.d.sync += [word.eq(0), next_word.eq(1)]
-        m.d.comb += [walker.walk.word.eq(word), walker.walk.next_word.eq(next_word)]
+    def _counts(self, walker: Walking) -> Value:
+        counts: Value = walker.issued & walker.walk.first_group
+        return counts
+
+    def _again(self, walker: Walking) -> Value:
+        again: Value = super()._again(walker) & ~walker.walk.section_ends
+        return again
 
     def step(self, m: Module, walker: Walking, weight_row: Signal, vector_row: Signal, start: Signal) -> None:
-        walk = walker.walk
-        again = walker.issued & walk.last_column & ~walk.section_ends
-        m.d.sync += [
-            weight_row.eq(weight_row + walker.issued),
-            vector_row.eq(Mux(again, start, vector_row + walker.issued)),
-        ]
-        with m.If(walker.issued & walk.section_ends):
+        super().step(m, walker, weight_row, vector_row, start)
+        with m.If(walker.issued & walker.walk.section_ends):
             m.d.sync += start.eq(vector_row + 1)
 
 
