@@ -398,10 +398,9 @@ class _Search:
 
     def _takes_wave(self, candidate: _Candidate) -> bool:
         """Whether an array is wide enough for a wave-front, if one is asked for."""
-        parameters = self._parameters(candidate)
-        return bool(self._passes) or takes_wave(
-            self._shapes, parameters, self._numerics.unit.timing(parameters)
-        )
+        if self._passes or not self._request.wave_front:
+            return True
+        return takes_wave(self._shapes, self._parameters(candidate), self._numerics)
 
     def _limit(self, refused: list[_Refused], best: _Design) -> str:
         """Return the resource that a faster design than the best one exceeds, by the smallest share."""

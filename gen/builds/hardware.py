@@ -14,7 +14,7 @@ from typing import Any
 from rtlstm.boards.catalogue import find_target
 from rtlstm.fpga.fit import Fit, FitRequest, fit_device
 from rtlstm.fpga.request import HardwareRequest
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
+from rtlstm.gen.quantise.plan import QuantizationSettings, hardware_alone
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FAMILIES, GENERIC
@@ -200,7 +200,7 @@ def choose_array(network: QuantizedNetwork, request: ArrayRequest) -> Parameters
         if array_words(network.shapes, lanes, macs) > interval:
             continue
         found = request.parameters(lanes, macs, bits)
-        if not takes_wave(network.shapes, found, network.numerics.unit.timing(found)):
+        if found.wave_front and not takes_wave(network.shapes, found, network.numerics):
             continue
         its_latency, its_interval = _speed(network, found)
         if its_latency <= latency and its_interval <= interval:
@@ -281,8 +281,7 @@ def quantised_for(
     """Return what a network for an array of a family is quantised for; None for hardware for it alone."""
     found = capacity_hardware(capacities)
     if loses_pairs(family, settings.most_weight_bits, settings.data_bits):
-        found = found or TargetHardware(headroom=settings.headroom_bits or None)
-        return replace(found, wider_hidden=0)
+        return replace(found or hardware_alone(settings), wider_hidden=0)
     return found
 
 

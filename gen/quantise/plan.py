@@ -478,6 +478,11 @@ class RowPlan:
         return rows
 
 
+def hardware_alone(settings: QuantizationSettings) -> TargetHardware:
+    """Return hardware for one network, with the settings' headroom for other weights."""
+    return TargetHardware(headroom=settings.headroom_bits or None)
+
+
 class Lowered:
     """A network's layers on its hardware, before their ranges are known.
 
@@ -491,7 +496,7 @@ class Lowered:
         self, network: Network, settings: QuantizationSettings, hardware: TargetHardware | None
     ) -> None:
         self.settings = settings
-        self.hardware = hardware or TargetHardware(headroom=settings.headroom_bits or None)
+        self.hardware = hardware or hardware_alone(settings)
         unfolded = unfold(network)
         self.layers, self.passes = lower(unfolded)
         self.recognised = is_fused(self.layers, self.passes)
@@ -863,19 +868,19 @@ class Plan(Lowered):
             for form in (needed, *finest_first):
                 if form.bits == needed.bits and form.fraction <= needed.fraction:
                     self.outputs = self._joined([form if at in group else f for at, f in enumerate(planned)])
-                    if all(self._device_takes(index) for index in mine):
+                    if all(self._takes(device, index) for index in mine):
                         break
             else:
                 raise self.hardware.other_cells(f"cell and results of layer {self.layers[group[0]].name!r}")
 
-    def _device_takes(self, index: int) -> bool:
-        functions, device = self.functions(), self.hardware.device
+    def _takes(self, device: Numerics, index: int) -> bool:
+        """Whether a loadable device has the cell of a layer, in these formats."""
+        functions = self.functions()
         try:
             graph, _ = resolve(self.layers[index].cell, self.cell_formats(index), functions)
         except ConfigurationError:
             # This format would make a sum or product too wide.
             return False
-        assert device is not None
         if self.fused:  # The fused unit computes all but norms, in any format.
             return tuple(functions.norms) == device.norms
         return graph in device.cells and functions == self.functions()

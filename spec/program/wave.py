@@ -23,7 +23,7 @@ from itertools import pairwise
 
 from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.numerics import LayerShape
+from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.passes import NOTHING_SKIPPED, Kept
 from rtlstm.spec.program.step import Op, Program, compile_program, group_ends, idle_between, newer_results
@@ -59,10 +59,9 @@ def compile_wave(
     return _in_order(wave.replace(ops=tuple(_exit_waits(ops, wave))), parameters)
 
 
-def takes_wave(shapes: Sequence[LayerShape], parameters: Parameters, timing: UnitTiming) -> bool:
-    """Return whether an array is wide enough for the wave-front that is asked for, or none is."""
-    if not parameters.wave_front:
-        return True
+def takes_wave(shapes: Sequence[LayerShape], parameters: Parameters, numerics: Numerics) -> bool:
+    """Return whether an array is wide enough for a wave-front."""
+    timing = numerics.unit.timing(parameters)
     program = compile_program(tuple(shapes), parameters, timing, prefetches=False)
     return all(_lasts(op) <= _most(op, parameters) for op in program.ops[: program.body])
 
