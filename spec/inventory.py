@@ -50,7 +50,7 @@ _QUEUED_STEPS = 2
 _SHALLOW = 256
 """Words up to which a memory without an output register is no block RAM, which would be slow."""
 
-_FEWEST_ROWS = 128
+FEWEST_ROWS = 128
 """Rows from which on a constant table of a spatial build is worth a block RAM: 64 take few LUTs."""
 
 
@@ -250,7 +250,7 @@ def _spatial_tables(manifest: Manifest) -> Iterator[ActivationSpec]:
             )
         spec = activation_spec(name, table, count=count, tables="direct", table_memory="rom", number=index)
         block = registered and name != "cell tanh" and parameters.table_memory == "ram"
-        if block and table.rows >= _FEWEST_ROWS:
+        if block and table.rows >= FEWEST_ROWS:
             yield replace(spec, memory=replace(spec.memory, style="block"))
         else:
             yield replace(spec, memory=replace(spec.memory, asynchronous=True))

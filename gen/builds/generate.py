@@ -61,7 +61,7 @@ from rtlstm.host.device import check_loadable, refuse_spatial
 from rtlstm.host.embeddings import Embedding, embeddings_file
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.family import GENERIC
-from rtlstm.spec.inventory import constant_tables
+from rtlstm.spec.inventory import FEWEST_ROWS, constant_tables
 from rtlstm.spec.layout import Pad
 from rtlstm.spec.manifest import C_HEADER, EMBEDDINGS, INITIAL_STATE, Manifest, read_verilog
 from rtlstm.spec.network import Network
@@ -235,9 +235,9 @@ class BuildRequest:
         in_ram = (each.memory.style == "block" for each in constant_tables(manifest))
         if plan is not None and self.array and self.array.table_memory == "ram" and not any(in_ram):
             raise ConfigurationError(
-                "`table_memory='ram'` needs tables of 128 rows or more behind a register, as an LSTM's gates "
-                f"have with `loop_registers` of 3, 8 or 9, but this build with {plan.loop_registers} has "
-                "none: leave it out"
+                f"`table_memory='ram'` needs tables of {FEWEST_ROWS} rows or more behind a register, as an "
+                "LSTM's gates have with `loop_registers` of 3, 8 or 9, but this build with "
+                f"{plan.loop_registers} has none: leave it out"
             )
         skips = self.array is not None and self.array.skip_zeros
         return _skip_zeros(quantised, manifest) if skips else (manifest, ())

@@ -152,7 +152,7 @@ class _Match:
             bias = np.broadcast_to(form.bias, (4 * units,))[order]
             of_h = terms.pop(self.h, None)
             kind = "both" if of_h is not None and terms else "input" if terms else "hidden"
-            clash = w_hh is not None if of_h is not None else False
+            clash = of_h is not None and w_hh is not None
             if kind in found or clash or (terms and mine):
                 self._refuse("its gates have several norms, or products beside a norm of such products")
             found[kind] = norm, bias
@@ -181,8 +181,11 @@ class _Match:
         """What the gates' rows multiply without a norm, and norms with the order of their values."""
         plain: dict[str, Floats] = {}
         normed: list[tuple[Node, Floats]] = []
+        norms = {
+            name for node in self.forms.graph.nodes if node.operator == "layer_norm" for name in node.outputs
+        }
         for tensor in dict.fromkeys(key for form in rows for key in form.terms):
-            node = self._made(tensor, "layer_norm") if tensor in self._norms() else None
+            node = self._made(tensor, "layer_norm") if tensor in norms else None
             width = 4 * units if node is not None else units
             parts = [form.terms.get(tensor) for form in rows]
             sizes = {part.shape[1] for part in parts if part is not None and part.ndim > 1} or {width}
@@ -196,14 +199,8 @@ class _Match:
                 plain[tensor] = whole
                 continue
             order = whole.argmax(axis=1)
-            if columns != len(whole) or not np.array_equal(whole, np.eye(columns)[order]):
-                self._refuse(f"{node.where} must be of all four gates, each with values of its own")
-            if sorted(order) != [*range(columns)]:
+            chosen = np.array_equal(whole, np.eye(columns)[order])
+            if columns != len(whole) or not chosen or sorted(order) != [*range(columns)]:
                 self._refuse(f"{node.where} must be of all four gates, each with values of its own")
             normed.append((node, order))
         return plain, normed
-
-    def _norms(self) -> set[str]:
-        """The tensors that norms give."""
-        nodes = self.forms.graph.nodes
-        return {name for node in nodes if node.operator == "layer_norm" for name in node.outputs}
