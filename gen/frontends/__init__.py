@@ -20,13 +20,7 @@ import numpy as np
 
 from rtlstm.gen.frontends.child import FOREIGN, read_in_child
 from rtlstm.gen.frontends.plugins import FRONT_ENDS, FrontEnd, detect, find_front_end, read_offered
-from rtlstm.gen.frontends.reading import (
-    ModelReport,
-    NodeReport,
-    ReadOptions,
-    ReadResult,
-    ReportBuilder,
-)
+from rtlstm.gen.frontends.reading import ModelReport, NodeReport, ReadOptions, ReadResult, ReportBuilder
 from rtlstm.host.embeddings import Embedding
 from rtlstm.spec.errors import ConfigurationError, ModelError
 from rtlstm.spec.network import Network
@@ -174,10 +168,10 @@ def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Netwo
 _READERS: Final = {
     "exported": ("torch.exported", "read_exported"),
     "module": ("torch.module", "read_module"),
-    "nam": ("nam", "read_nam"),
+    "nam": ("tensors", "read_nam"),
     "onnx": ("onnx.translate", "read_onnx"),
     "safetensors": ("tensors", "read_safetensors"),
-    "tflite": ("tflite.translate", "read_tflite"),
+    "tflite": ("tflite", "read_tflite"),
 }
 """The kinds of models that this process reads, beside :data:`FOREIGN`: the module, and the function."""
 

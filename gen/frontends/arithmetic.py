@@ -75,26 +75,24 @@ def _pairs(step: Step, formula: str) -> Value:
     first, *others = at_last_step(step.values)
     for other in others:
         axes = _expect_alike(step, [first, other])
-        flow = combine(formula, first.flow, other.flow, step.label, step.where)
-        first = replace(_moving([first, other]), padded=first.padded or other.padded).computed(
-            flow, axes if "B" in axes.tags else axes.with_features((flow.outputs or 0) // axes.frames)
+        first = _together(
+            first, other, combine(formula, first.flow, other.flow, step.label, step.where), axes
         )
     return first
+
+
+def _together(first: Value, second: Value, flow: Flow, axes: Axes) -> Value:
+    """What is computed of two values, with the axes of both."""
+    if "B" not in axes.tags:
+        axes = axes.with_features((flow.outputs or 0) // axes.frames)
+    return replace(_moving([first, second]), padded=first.padded or second.padded).computed(flow, axes)
 
 
 def _limit(step: Step, formula: str) -> Value:
     """The largest or smallest of results, and of a constant if there is one."""
     constants = [at for at, name in enumerate(step.node.inputs) if step.graph.is_constant(name)]
-    value = _pairs(
-        replace(
-            step,
-            node=replace(
-                step.node, inputs=tuple(name for name in step.node.inputs if not step.graph.is_constant(name))
-            ),
-            inputs=tuple(step.values),
-        ),
-        formula,
-    )
+    node = replace(step.node, inputs=tuple(n for n in step.node.inputs if not step.graph.is_constant(n)))
+    value = _pairs(replace(step, node=node, inputs=tuple(step.values)), formula)
     sign = 1.0 if formula == "largest" else -1.0
     for at in constants:
         value, constant = step.per_feature(at, value)
@@ -146,12 +144,7 @@ def _div(step: Step) -> Value:
 def _plus(step: Step, first: Value, second: Value) -> Value:
     first, second = at_last_step([first, second])
     axes = _expect_alike(step, [first, second])
-    flow = Flow.plus(*pair_directions(first.flow, second.flow), step.where)
-    features = (flow.outputs or 0) // axes.frames
-    padded = first.padded or second.padded
-    return replace(_moving([first, second]), padded=padded).computed(
-        flow, axes if "B" in axes.tags else axes.with_features(features)
-    )
+    return _together(first, second, Flow.plus(*pair_directions(first.flow, second.flow), step.where), axes)
 
 
 def _sum(step: Step) -> Value:
@@ -313,11 +306,11 @@ ARITHMETIC: dict[str, Callable[[Step], Value]] = {
 
 def pair_directions(first: Flow, second: Flow) -> tuple[Flow, Flow]:
     """Return both as functions of one bidirectional layer's output, or unchanged if they are not."""
-    mine, theirs = _direction(first), _direction(second)
+    mine, theirs = first.last, second.last
     (one, *_), (other, *_) = first.terms, second.terms
     if (
-        mine is None
-        or theirs is None
+        not isinstance(mine, Lstm | Gru | Rnn)
+        or not isinstance(theirs, Lstm | Gru | Rnn)
         or mine.reverse == theirs.reverse
         or one.relu != other.relu
         or one.source.reads != other.source.reads
@@ -358,11 +351,6 @@ def at_last_step(values: Sequence["Value"]) -> list["Value"]:
         )
         for value, flow, first in parts
     ]
-
-
-def _direction(flow: Flow) -> Lstm | Gru | Rnn | None:
-    """Return the layer of one direction at the end of a flow."""
-    return flow.last if isinstance(flow.last, Lstm | Gru | Rnn) else None
 
 
 def _widened(flow: Flow, source: Source) -> Flow:

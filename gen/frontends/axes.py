@@ -504,9 +504,7 @@ class Axes:
                 "only the first, 0, or the last, -1, can be taken, and of a final state's layers the last"
             )
         return replace(
-            self.without(at, keep=keep),
-            last_step=self.last_step or last,
-            first_step=self.first_step or first,
+            self.without(at, keep=keep), last_step=self.last_step or last, first_step=self.first_step or first
         )
 
 

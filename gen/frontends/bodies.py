@@ -14,11 +14,11 @@ from typing import Any, Final
 import numpy as np
 
 from rtlstm.gen.frontends.arrays import Floats, fresh
+from rtlstm.gen.frontends.cells import find_normed
 from rtlstm.gen.frontends.forms import LINEAR, Form, Forms, as_matrix
 from rtlstm.gen.frontends.formulas import operator_of
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
 from rtlstm.gen.frontends.layers import DENSE
-from rtlstm.gen.frontends.normed import find_normed
 from rtlstm.spec.activations.functions import RELU, SIGMOID, ActivationFunction
 from rtlstm.spec.cells.description import MAX_GATES, CellBuilder, Term
 from rtlstm.spec.errors import ConfigurationError, ModelError

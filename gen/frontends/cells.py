@@ -1,19 +1,22 @@
-"""Recognises LSTM, GRU and RNN cells that a model writes as products, activations and sums."""
+"""Recognises LSTM, GRU and RNN cells that a model writes as products, activations and sums, and norms."""
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
 
 import numpy as np
 
 from rtlstm.gen.frontends.arrays import CellKind, Floats, stacked_layer
+from rtlstm.gen.frontends.forms import Form, Forms, as_matrix
+from rtlstm.gen.frontends.formulas import operator_of
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
 from rtlstm.gen.frontends.layers import DENSE, outputs_first
 from rtlstm.gen.frontends.recurrent import trace_state
 from rtlstm.spec.activations.functions import RELU, TANH, ActivationFunction
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import Budget
-from rtlstm.spec.network import Gru, Lstm, Rnn
+from rtlstm.spec.network import Gru, Lstm, LstmNorms, Norm, Rnn
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,12 +231,48 @@ def join_cells(graph: Graph, xs: Collection[str] = ()) -> tuple[Graph, tuple[str
     return graph, tuple(notes), _Search(graph, xs).problems()
 
 
-class _Search:
+@dataclass
+class _Formulas:
+    """Finds by what activations, products and sums tensors of one graph are made."""
+
+    graph: Graph
+
+    def behind(self, tensor: str) -> str:
+        """What a tensor is a copy of."""
+        return tensor
+
+    def made(self, tensor: str, operator: str) -> Node | None:
+        """The node that gives a tensor, if it is of this kind."""
+        node = self.graph.producer(self.behind(tensor))
+        return node if node is not None and operator_of(self.graph, node) == operator else None
+
+    def pairs(self, tensor: str, operator: str) -> Iterator[tuple[str, str]]:
+        """What a tensor is the product or sum of, in both orders."""
+        node = self.made(tensor, operator)
+        if node is not None and len(node.inputs) == 2:
+            one, other = map(self.behind, node.inputs)
+            yield from ((one, other), (other, one))
+
+    def function(self, tensor: str) -> tuple[ActivationFunction, str] | None:
+        """The function that gives a tensor, and what it is of."""
+        node = self.made(tensor, "activation")
+        return None if node is None else (node.function(), self.behind(node.inputs[0]))
+
+    def sums(self, c: str) -> Iterator[tuple[str, str, str, str]]:
+        """The activations i, f and g, and the old c, of an LSTM's new c, which is f * c + i * g."""
+        for kept, new in self.pairs(c, "add"):
+            for f, old in self.pairs(kept, "mul"):
+                for i, g in self.pairs(new, "mul"):
+                    if all(map(self.function, (f, i, g))):
+                        yield i, f, g, old
+
+
+class _Search(_Formulas):
     """Looks for cells in one graph."""
 
     def __init__(self, graph: Graph, no_states: Collection[str]) -> None:
-        self.graph, self.no_states = graph, no_states
-        self.linears = Linears(graph)
+        super().__init__(graph)
+        self.no_states, self.linears = no_states, Linears(graph)
 
     def cells(self) -> Iterator[_Cell]:
         """Yield the cells whose inputs are unambiguous."""
@@ -254,27 +293,15 @@ class _Search:
             for match in (self._lstm, self._gru, self._rnn):
                 yield from (found for found in match(node) if found.whole)
 
-    def _function(self, node: Node | None) -> ActivationFunction | None:
-        if node is None or node.operator != "activation":
-            return None
+    def function(self, tensor: str) -> tuple[ActivationFunction, str] | None:
         with contextlib.suppress(ModelError):  # It is refused where it is read, if it is.
-            return node.function()
+            return super().function(tensor)
         return None
 
     def _gate(self, tensor: str) -> _Gate | None:
-        node = self.graph.producer(tensor)
-        function = self._function(node)
-        if node is None or function is None:
-            return None
-        linear = self.linears.read(node.inputs[0])
-        return None if linear is None else _Gate(function, linear)
-
-    def _pairs(self, tensor: str, operator: str) -> Iterator[tuple[str, str]]:
-        """Return the inputs of a node of two, in both orders."""
-        node = self.graph.producer(tensor)
-        if node is not None and node.operator == operator and len(node.inputs) == 2:
-            yield node.inputs[0], node.inputs[1]
-            yield node.inputs[1], node.inputs[0]
+        found = self.function(tensor)
+        linear = None if found is None else self.linears.read(found[1])
+        return None if found is None or linear is None else _Gate(found[0], linear)
 
     # An LSTM: c = f * c_old + i * g and h = o * activation(c)
 
@@ -282,28 +309,17 @@ class _Search:
         if node.operator != "mul":
             return
         h = node.outputs[0]
-        for gate, activated in self._pairs(h, "mul"):
-            o, behind = self._gate(gate), self.graph.producer(activated)
-            last = self._function(behind)
-            if o is None or behind is None or last is None:
+        for gate, activated in self.pairs(h, "mul"):
+            o, read = self._gate(gate), self.function(activated)
+            if o is None or read is None:
                 continue
-            c = behind.inputs[0]
-            for i, f, g, c_old in self._parts_of_c(c):
-                if i.function == f.function == o.function:
-                    functions = (i.function, g.function, last)
-                    yield _Found("lstm", h, c, c_old, (i, f, g, o), functions)
-
-    def _parts_of_c(self, c: str) -> Iterator[tuple[_Gate, _Gate, _Gate, str]]:
-        """The gates i, f and g of the sum of two products that gives c, and the old c."""
-        for kept, new in self._pairs(c, "add"):
-            for forget, c_old in self._pairs(kept, "mul"):
-                f = self._gate(forget)
-                if f is None or self._gate(c_old) is not None:
+            last, c = read
+            for *names, c_old in self.sums(c):
+                i, f, g = map(self._gate, names)
+                if i is None or f is None or g is None or self._gate(c_old) is not None:
                     continue
-                for first, second in self._pairs(new, "mul"):
-                    i, g = self._gate(first), self._gate(second)
-                    if i is not None and g is not None:
-                        yield i, f, g, c_old
+                if i.function == f.function == o.function:
+                    yield _Found("lstm", h, c, c_old, (i, f, g, o), (i.function, g.function, last))
 
     # A GRU: h = (1 - z) * n + z * h_old, or n + z * (h_old - n)
 
@@ -312,25 +328,24 @@ class _Search:
             return
         h = node.outputs[0]
         for update, n, h_old in self._updates(h):
-            z, candidate = self._gate(update), self.graph.producer(n)
-            function = self._function(candidate)
-            if z is None or candidate is None or function is None:
+            z, candidate = self._gate(update), self.function(n)
+            if z is None or candidate is None:
                 continue
-            for r, inner in self._resets(candidate.inputs[0], h_old):
+            for r, inner in self._resets(candidate[1], h_old):
                 if r.function == z.function:
-                    yield _Found("gru", h, "", h_old, (r, z), (z.function, function), inner)
+                    yield _Found("gru", h, "", h_old, (r, z), (z.function, candidate[0]), inner)
 
     def _updates(self, h: str) -> Iterator[tuple[str, str, str]]:
         """Names of z, n and the old h in both forms of the sum."""
-        for n, moved in self._pairs(h, "add"):
-            for z, difference in self._pairs(moved, "mul"):
+        for n, moved in self.pairs(h, "add"):
+            for z, difference in self.pairs(moved, "mul"):
                 node = self.graph.producer(difference)
                 if node is not None and node.operator == "sub" and node.inputs[1] == n:
                     yield z, n, node.inputs[0]
-        for new, kept in self._pairs(h, "add"):
-            for rest, n in self._pairs(new, "mul"):
+        for new, kept in self.pairs(h, "add"):
+            for rest, n in self.pairs(new, "mul"):
                 node = self.graph.producer(rest)
-                for z, h_old in self._pairs(kept, "mul"):
+                for z, h_old in self.pairs(kept, "mul"):
                     if node is not None and node.operator == "sub" and node.inputs[1] == z:
                         one = self.graph.constant(node.inputs[0])
                         if one is not None and np.all(np.asarray(one) == 1.0):
@@ -338,9 +353,9 @@ class _Search:
 
     def _resets(self, total: str, h_old: str) -> Iterator[tuple[_Gate, tuple[Linear, Linear]]]:
         """The reset gate of a candidate's sum, and its products with x and with h."""
-        for first, second in self._pairs(total, "add"):
+        for first, second in self.pairs(total, "add"):
             of_x = self.linears.read(first)
-            for reset, other in self._pairs(second, "mul"):
+            for reset, other in self.pairs(second, "mul"):
                 r, of_h = self._gate(reset), self.linears.read(other)
                 if of_x is not None and r is not None and of_h is not None and [*of_h.terms] == [h_old]:
                     yield r, (of_x, of_h)
@@ -450,3 +465,172 @@ def _members(graph: Graph, cell: _Cell) -> Sequence[Node]:
         if readers <= members and not handed_out:
             members.add(index)
     return [graph.nodes[index] for index in members]
+
+
+# An LSTM with norms: of its gates' products, and of c for h
+
+
+_IS_NORMED = (
+    "a step with norms is an LSTM, `c = f * c + i * g` and `h = o * tanh(c)` or `o * tanh(norm(c))`, whose "
+    "norms are each of all four gates' products with the input, with h, or of the sum of both; write it so, "
+    "with a c that is kept before its norm, or put norms between layers"
+)
+
+
+@dataclass(frozen=True)
+class NormedLstm:
+    """An LSTM with norms, the tensors that it reads side by side, and the states that are its h and c."""
+
+    layer: Lstm
+    sources: tuple[str, ...]
+    h: str
+    c: str
+
+
+def find_normed(
+    forms: Forms, states: Mapping[str, str], moving: frozenset[str], name: str
+) -> NormedLstm | None:
+    """Read states, whose new values have these names, as one LSTM with norms; None without norms.
+
+    Raises ModelError if there are norms in their steps that are none of an LSTM.
+    """
+    within = (node for node in forms.graph.nodes if node.operator == "layer_norm")
+    if not any(output in moving for node in within for output in node.outputs):
+        return None
+    if len(states) == 2:
+        for h, c in (tuple(states), tuple(states)[::-1]):
+            if (found := _NormedStep(forms.graph, forms, moving, h, c).read(states, name)) is not None:
+                return found
+    raise ModelError(_IS_NORMED)
+
+
+@dataclass
+class _NormedStep(_Formulas):
+    """A step as that of an LSTM whose old states have these names."""
+
+    forms: Forms
+    moving: frozenset[str]
+    h: str
+    c: str
+    products: dict[str, Floats] = field(default_factory=dict)
+    """The matrices of what is multiplied, with rows gate by gate."""
+
+    def read(self, states: Mapping[str, str], name: str) -> NormedLstm | None:
+        """Return the layer, or None if the step is of another form."""
+        new_h, new_c = (self.forms.behind(states[each]) for each in (self.h, self.c))
+        for o, read in self.pairs(new_h, "mul"):
+            of_c = self.function(read)
+            cell = None if of_c is None else self._normed_state(of_c[1], new_c)
+            if of_c is None or cell is None:
+                continue
+            for *names, old in self.sums(new_c):
+                found = [each for name in (*names, o) if (each := self.function(name))]
+                if old != self.c or [found[at][0] for at in (0, 1)] != [found[-1][0]] * 2 or len(found) < 4:
+                    continue
+                layer = self._layer(name, [tensor for _, tensor in found], cell[0])
+                functions = {"gate": found[0][0], "candidate": found[2][0], "output_activation": of_c[0]}
+                return NormedLstm(layer.replace(**functions), tuple(self.products), self.h, self.c)
+        return None
+
+    def behind(self, tensor: str) -> str:
+        return self.forms.behind(tensor)
+
+    def _normed_state(self, tensor: str, new_c: str) -> tuple[Norm | None] | None:
+        """The norm of c that is read for h, if there is one; None of another value."""
+        if tensor == new_c:
+            return (None,)
+        node = self.made(tensor, "layer_norm")
+        if node is None or self.forms.behind(node.inputs[0]) != new_c:
+            return None
+        return (self._norm(node, self.forms.width(self.c)),)
+
+    def _norm(self, node: Node, size: int) -> Norm:
+        rank = len(self.forms.graph.shape(node.inputs[0])) or 2
+        axes = node.attributes.get("axes") or range(int(node.attributes.get("axis", -1)) % rank, rank)
+        if [axis % rank for axis in axes] != [rank - 1]:
+            self._refuse(f"{node.where} normalises over axes {list(axes)}")
+        given = dict(zip(("gain", "bias"), node.inputs[1:], strict=False))
+        arrays = {name: self.forms.constant(tensor) for name, tensor in given.items() if tensor}
+        if any(array is None or array.size not in (1, size) for array in arrays.values()):
+            self._refuse(f"gain and bias of {node.where} must have {size} values")
+        return Norm(
+            name=node.label,
+            values=size,
+            **{name: np.broadcast_to(array, (size,)) for name, array in arrays.items() if array is not None},
+            epsilon=float(node.attributes.get("epsilon", 1e-5)),
+            centre=bool(node.attributes.get("centre", True)),
+        )
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise ModelError(f"{why}; {_IS_NORMED}")
+
+    # Rows
+
+    def _layer(self, name: str, gates: list[str], cell: Norm | None) -> Lstm:
+        units = self.forms.width(self.c)
+        rows = [self.forms.read(gate) for gate in gates]
+        plain, normed = self._split(rows, units)
+        found: dict[str, tuple[Norm, Floats]] = {}
+        w_hh: Floats | None = plain.pop(self.h, None)
+        mine = bool(plain)
+        for node, order in normed:
+            form = self.forms.read(node.inputs[0])
+            norm = self._norm(node, 4 * units)
+            moved = {key: getattr(norm, key) for key in ("gain", "bias")}
+            norm = norm.replace(**{key: each[order] for key, each in moved.items() if each is not None})
+            terms = {key: as_matrix(weight, 4 * units)[order] for key, weight in form.terms.items()}
+            bias = np.broadcast_to(form.bias, (4 * units,))[order]
+            of_h = terms.pop(self.h, None)
+            kind = "both" if of_h is not None and terms else "input" if terms else "hidden"
+            clash = of_h is not None and w_hh is not None
+            if kind in found or clash or (terms and mine):
+                self._refuse("its gates have several norms, or products beside a norm of such products")
+            found[kind] = norm, bias
+            w_hh, mine = w_hh if of_h is None else of_h, mine or bool(terms)
+            plain |= terms
+        if "both" in found and len(found) > 1:
+            self._refuse("its gates have several norms")
+        for key in plain:
+            if key in self.moving or key == self.c:
+                self._refuse(f"its gates read {key!r}")
+        if w_hh is None or not plain:
+            self._refuse("its gates must read the input and h")
+        self.products = plain
+        arrays = {"input": "input", "hidden": "hidden", "both": "hidden"}
+        fields: dict[str, Norm | Floats] = {arrays[kind]: norm for kind, (norm, _) in found.items()}
+        fields |= {f"{arrays[kind]}_bias": bias for kind, (_, bias) in found.items() if bias.any()}
+        return Lstm(
+            name=name,
+            w_ih=np.concatenate([*plain.values()], axis=1),
+            w_hh=w_hh,
+            bias=np.concatenate([np.broadcast_to(form.bias, (units,)) for form in rows]),
+            norms=LstmNorms(**fields, cell=cell, together="both" in found),
+        )
+
+    def _split(self, rows: list[Form], units: int) -> tuple[dict[str, Floats], list[tuple[Node, Floats]]]:
+        """What the gates' rows multiply without a norm, and norms with the order of their values."""
+        plain: dict[str, Floats] = {}
+        normed: list[tuple[Node, Floats]] = []
+        norms = {
+            name for node in self.forms.graph.nodes if node.operator == "layer_norm" for name in node.outputs
+        }
+        for tensor in dict.fromkeys(key for form in rows for key in form.terms):
+            node = self.made(tensor, "layer_norm") if tensor in norms else None
+            width = 4 * units if node is not None else units
+            parts = [form.terms.get(tensor) for form in rows]
+            sizes = {part.shape[1] for part in parts if part is not None and part.ndim > 1} or {width}
+            (columns,) = sizes if len(sizes) == 1 else (0,)
+            if not columns:
+                self._refuse(f"its gates read {tensor!r} in different sizes")
+            whole = np.concatenate(
+                [np.zeros((units, columns)) if part is None else as_matrix(part, columns) for part in parts]
+            )
+            if node is None:
+                plain[tensor] = whole
+                continue
+            order = whole.argmax(axis=1)
+            chosen = np.array_equal(whole, np.eye(columns)[order])
+            if columns != len(whole) or not chosen or sorted(order) != [*range(columns)]:
+                self._refuse(f"{node.where} must be of all four gates, each with values of its own")
+            normed.append((node, order))
+        return plain, normed

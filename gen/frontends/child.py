@@ -34,7 +34,7 @@ from rtlstm.spec.record import Record
 
 _FRONTENDS = "rtlstm.gen.frontends"
 FOREIGN: dict[FileKind, tuple[str, str, tuple[str, ...]]] = {
-    "keras": (f"{_FRONTENDS}.keras.translate", "read_keras", ("h5py",)),
+    "keras": (f"{_FRONTENDS}.keras", "read_keras", ("h5py",)),
     "torch": (f"{_FRONTENDS}.tensors", "read_state_dict", ("torch",)),
     "torchscript": (f"{_FRONTENDS}.torch.script", "read_script", ("torch", "torch.fx")),
 }

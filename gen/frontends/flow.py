@@ -13,8 +13,9 @@ several outputs side by side. This is exact: each value is the same sum.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import count
+from operator import methodcaller
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.arrays import Floats, fresh
-from rtlstm.gen.frontends.reading import InitialState
+from rtlstm.gen.frontends.reading import InitialState, directions_of
 from rtlstm.spec.activations.functions import IDENTITY, RELU, ActivationFunction
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import check_size
@@ -507,10 +508,6 @@ class Flow:
             return self
         return replace(Flow.of(source).scale(factor, ""), bias=self.bias - factor * layer.bias)
 
-    def show(self, width: int) -> None:
-        """Set the width of an input of the model that nothing has shown yet."""
-        self.terms[0].source.width = width
-
     def _known(self, outputs: int, where: str) -> "Flow":
         """Return the flow, which has ``outputs`` features: that sets the width of an input if it was unknown.
 
@@ -680,7 +677,7 @@ class Flow:
         for layer in network.layers:
             if isinstance(layer, StatelessLayer):
                 continue
-            both = (layer.forward, layer.backward) if isinstance(layer, Bidirectional) else (layer,)
+            both = directions_of(layer)
             zeros = [(np.zeros(one.outputs), None) for one in both]
             for one, (its_h, its_c) in zip(both, learned.get(layer.name, zeros), strict=True):
                 h.append(its_h)
@@ -748,9 +745,8 @@ class Flow:
                 layer, reads = _of_inputs(layer, source, reads, inputs)
             fields = read_fields(reads)
             if isinstance(layer, Bidirectional):
-                layer = each_direction(layer, partial(_updated, fields=fields))
-                fields = {}
-            elif isinstance(layer, Norm):
+                layer = each_direction(layer, methodcaller("model_copy", update=fields))
+            if isinstance(layer, Bidirectional | Norm):
                 fields = {}
             layers.append(layer.model_copy(update={"name": name, **fields}))
         return tuple(layers)
@@ -800,10 +796,6 @@ class Flow:
                 layer = last.model_copy(update={"merge": merge})
                 return Flow.of(replace(term.source, layer=layer, width=layer.outputs))
         return self
-
-
-def _updated(layer: Any, fields: Mapping[str, Any]) -> Any:
-    return layer.model_copy(update=fields)
 
 
 def _of_inputs(

@@ -17,15 +17,8 @@ from rtlstm.spec.files import Budget
 _SAME: Final = ("cast", "identity", "squeeze", "unsqueeze")
 """Operators that change no element of one step."""
 _OTHER_WIDTHS: Final = (
-    "conv",
-    "embedding",
-    "flatten",
-    "gather",
-    "recurrent",
-    "reshape",
-    "shape",
-    "transpose",
-)
+    "conv", "embedding", "flatten", "gather", "recurrent", "reshape", "shape", "transpose",
+)  # fmt: skip
 """Operators behind which a tensor's last axis is another one, if its sizes do not say so."""
 
 

@@ -74,11 +74,8 @@ def join_functions(graph: Graph, end: str | None) -> tuple[Graph, tuple[str, ...
             continue
         function, source, members = found
         notes.append(f"the nodes that give {root.outputs[0]!r} are {function.name} of {source!r}")
-        joined = Node("activation", (source,), root.outputs, root.label, root.kind, {"function": function},
-                      noun=root.noun, title=root.title)  # fmt: skip
-        gone = unread(graph, root, members, end)
-        nodes = [joined if each is root else each for each in graph.nodes if each is root or each not in gone]
-        graph = graph.with_nodes(nodes)
+        made = replace(root, operator="activation", inputs=(source,), attributes={"function": function})
+        graph = _joined(graph, members, made, end)
     return graph, tuple(notes)
 
 
@@ -167,15 +164,19 @@ def _number(graph: Graph, name: str) -> float | None:
     return np.asarray(graph.constant(name), dtype=np.float64).item() if name else None
 
 
-def unread(graph: Graph, root: Node, members: list[Node], end: str | None) -> set[Node]:
-    """Return the nodes that nothing but the root needs; the root is one of them."""
-    gone = {graph.index_of(root.outputs[0])}
-    kept = {*graph.outputs, end}
+def _joined(graph: Graph, members: list[Node], made: Node, end: str | None) -> Graph:
+    """The graph with a node in place of the last member, and without those that nothing else needs."""
+    last = graph.index_of(made.outputs[0])
+    gone, kept = {last}, {*graph.outputs, end}
     for node in reversed(members[:-1]):
         name = node.outputs[0]
         if set(graph.consumers(name)) <= gone and not kept & {name, node.label}:
             gone.add(graph.index_of(name))
-    return {graph.nodes[at] for at in gone}
+    made = replace(made, notes=(), hidden=False, inner=())
+    nodes = [
+        made if at == last else each for at, each in enumerate(graph.nodes) if at == last or at not in gone
+    ]
+    return graph.with_nodes(nodes)
 
 
 def join_norms(graph: Graph, end: str | None) -> tuple[Graph, tuple[str, ...]]:
@@ -201,11 +202,8 @@ def join_norms(graph: Graph, end: str | None) -> tuple[Graph, tuple[str, ...]]:
         members = [graph.nodes[at] for at in sorted({*map(graph.nodes.index, found.members)})]
         root = behind[-1]
         notes.append(f"the nodes that give {root.outputs[0]!r} are {name} of {source!r}")
-        joined = Node("layer_norm", (source, *constants), root.outputs, root.label, root.kind, attributes,
-                      noun=root.noun, title=root.title)  # fmt: skip
-        gone = unread(graph, root, [*members, *behind], end)
-        nodes = [joined if each is root else each for each in graph.nodes if each is root or each not in gone]
-        graph = graph.with_nodes(nodes)
+        made = replace(root, operator="layer_norm", inputs=(source, *constants), attributes=attributes)
+        graph = _joined(graph, [*members, *behind], made, end)
     return graph, tuple(notes)
 
 

@@ -562,20 +562,15 @@ def _features(step: Step, value: Value, chosen: list[int]) -> Value:
     return step.picked(value, axes.with_features(len(kept)), every)
 
 
-def _direction(step: Step, value: Value, axis: int, index: int, keep: bool) -> Value:
-    """One direction of two."""
-    axes = value.axes
-    first = (index % 2) * axes.features
-    return step.picked(value, axes.without(axis, keep=keep), range(first, first + axes.features))
-
-
 def _take(step: Step, value: Value, axis: int, index: int, keep: bool) -> Value:
     """One element of an axis."""
-    value.axes.expect(step.where)
-    rank = len(value.axes.tags)
-    tag = value.axes.tags[axis % rank] if -rank <= axis < rank else ""
-    if (tag == "B" and -2 <= index < 2) or (tag == "S" and index in (-2, -1)):
-        return _direction(step, value, axis % rank, index, keep)
+    axes = value.axes
+    axes.expect(step.where)
+    rank = len(axes.tags)
+    tag = axes.tags[axis % rank] if -rank <= axis < rank else ""
+    if (tag == "B" and -2 <= index < 2) or (tag == "S" and index in (-2, -1)):  # one direction of two
+        first = (index % 2) * axes.features
+        return step.picked(value, axes.without(axis % rank, keep=keep), range(first, first + axes.features))
     if tag == "F" and keep:
         return _features(step, value, [index])
     if tag == "T" and index == -1 and value.padded:
@@ -585,7 +580,7 @@ def _take(step: Step, value: Value, axis: int, index: int, keep: bool) -> Value:
         )
     if tag == "T" and index > 0 and index + 1 == step.steps(value):
         index = -1
-    return replace(value, axes=value.axes.select(axis, index, step.where, keep=keep))
+    return replace(value, axes=axes.select(axis, index, step.where, keep=keep))
 
 
 def _chosen(step: Step) -> list[tuple[int, int | list[int] | slice, bool]]:

@@ -121,6 +121,11 @@ def _key(row: Floats) -> bytes:
     return blake2b(np.ascontiguousarray(row + 0.0).tobytes(), digest_size=16).digest()
 
 
+def directions_of(layer: Any) -> tuple[Any, ...]:
+    """Return a layer's directions, forward first; a layer of one direction as it is."""
+    return (layer.forward, layer.backward) if isinstance(layer, Bidirectional) else (layer,)
+
+
 def read_parts(layer: Reader | StatelessLayer, name: str) -> tuple[Floats, ...]:
     """Return a matrix of a layer: its columns for each result that it reads, or all if they read h."""
     matrix = getattr(layer, name, None)
@@ -132,8 +137,7 @@ def read_parts(layer: Reader | StatelessLayer, name: str) -> tuple[Floats, ...]:
 def _matrices(network: Network) -> Iterator[tuple[str, str, int, Floats]]:
     """Yield the name of the layer, that of the field, the index of what is read, and the matrix."""
     for layer in network.layers:
-        both = (layer.forward, layer.backward) if isinstance(layer, Bidirectional) else (layer,)
-        for one in both:
+        for one in directions_of(layer):
             for name in MATRICES:
                 for read, matrix in enumerate(read_parts(one, name)):
                     yield one.name, name, read, matrix
@@ -319,12 +323,7 @@ class ReadResult(Record):
     initial_state: InitialState | None = None
 
     def looked_up(
-        self,
-        x: Any,
-        name: str = "x",
-        lengths: Any = None,
-        batch_first: bool | None = None,
-        pad: Pad = "back",
+        self, x: Any, name: str = "x", lengths: Any = None, batch_first: bool | None = None, pad: Pad = "back"
     ) -> NDArray[Any]:
         """Return rows of the model's table for tokens ``(T,)``, ``(T, N)`` or ``(N, T)``; other data as is.
 

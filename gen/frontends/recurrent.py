@@ -11,6 +11,7 @@ from rtlstm.gen.frontends.arrays import Floats
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.flow import Flow, LayerState
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
+from rtlstm.gen.frontends.reading import directions_of
 from rtlstm.gen.frontends.step import Known, State, Step, Value
 from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.errors import ModelError
@@ -206,7 +207,7 @@ def _begins(
     states to ``states``.
     """
     found: dict[str, _Source] = {}
-    first = layers[0].forward if isinstance(layers[0], Bidirectional) else layers[0]
+    first = directions_of(layers[0])[0]
     for at, name, size in ((1, "initial_h", first.outputs), (2, "initial_c", getattr(first, "units", 0))):
         if not step.has(at):
             continue
@@ -249,23 +250,17 @@ def _begins(
 def _learned(
     step: Step, layers: Sequence[Layer], arrays: dict[str, Floats], notes: list[str]
 ) -> list[tuple[LayerState, ...]]:
-    directions: list[PseudoLayer] = []
-    counts: list[int] = []
-    for layer in layers:
-        both: Sequence[Any] = (
-            (layer.forward, layer.backward) if isinstance(layer, Bidirectional) else (layer,)
-        )
-        directions += both
-        counts.append(len(both))
+    both = [directions_of(layer) for layer in layers]
+    directions: list[Any] = [one for each in both for one in each]
     axes = tuple(step.node.attributes.get("h_axes", _ROWS))
     wide = [layer.outputs for layer in directions]
     h = _rows(arrays["initial_h"], axes, wide) if "initial_h" in arrays else [np.zeros(size) for size in wide]
     long = isinstance(directions[0], Lstm)
     c: list[Floats] = []
     if long and "initial_c" in arrays:
-        c = _rows(arrays["initial_c"], axes, [getattr(layer, "units", 0) for layer in directions])
+        c = _rows(arrays["initial_c"], axes, [layer.units for layer in directions])
     largest = max(float(np.abs(row).max(initial=0.0)) for row in h)
-    if long and getattr(directions[0], "projection", None) is None and largest > 1.0:
+    if long and directions[0].projection is None and largest > 1.0:
         notes.append(
             f"{step.where} begins in an h of up to {largest:.4g}, but the core's format of h ends at 1, as "
             "what an LSTM gives does: such values saturate"
@@ -275,7 +270,7 @@ def _learned(
         "sequences and streams begin in it, and reset returns to it"
     )
     each = iter([(row, c[at] if c else None) for at, row in enumerate(h)])
-    return [tuple(islice(each, count)) for count in counts]
+    return [tuple(islice(each, len(those))) for those in both]
 
 
 def _rows(array: Floats, axes: tuple[str, ...], sizes: list[int]) -> list[Floats]:

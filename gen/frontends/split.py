@@ -11,9 +11,9 @@ from rtlstm.gen.frontends import ReadOptions, ReadResult, _builder, _read
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.graph import Node, Wiring
 from rtlstm.gen.frontends.reader import Found, is_recurrent
+from rtlstm.gen.frontends.reading import directions_of
 from rtlstm.gen.frontends.step import Value
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.network import Bidirectional
 
 Move = tuple[str, list[int]]
 """``select`` axis and index, ``transpose`` to an order of axes, or ``unsqueeze`` an axis; ``rows``: all axes
@@ -211,11 +211,7 @@ def _cut(read: ReadResult, found: Found | None, options: ReadOptions) -> Cut:
     recurrent = []
     for node in found.recurrent:
         layers = node.attributes["layers"]().layers
-        ours = [
-            one.name
-            for each in layers
-            for one in ((each.forward, each.backward) if isinstance(each, Bidirectional) else (each,))
-        ]
+        ours = [one.name for each in layers for one in directions_of(each)]
         if any(names.count(name) != 1 for name in ours):
             raise ModelError(f"the layers of {node.where} are not the core's as they stand")
         recurrent.append((node, tuple(map(names.index, ours))))

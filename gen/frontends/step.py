@@ -305,7 +305,7 @@ class Step:
         shape = self.graph.shape(self.node.inputs[at])
         found = value.flow.outputs or (shape[axis] if -len(shape) <= axis < len(shape) else None)
         if found and value.flow.outputs is None:
-            value.flow.show(found)
+            value.flow.terms[0].source.width = found
         return found or 0
 
     def moved(self, axes: Axes) -> Value:

@@ -1,23 +1,35 @@
-"""Reads recurrent and dense layers from files of named tensors: safetensors and PyTorch state dicts."""
+"""Reads files of weights without a graph: safetensors, PyTorch state dicts, and ``.nam``.
 
+A layer of PyTorch's recurrent modules is made of its named parameters here, wherever these come from.
+"""
+
+import json
 import re
 import zipfile
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 
-from rtlstm.gen.frontends.arrays import Floats, expect_shape, import_extra, listed, to_float64
+from rtlstm.gen.frontends.arrays import (
+    CellKind,
+    Floats,
+    expect_shape,
+    import_extra,
+    listed,
+    stacked_layer,
+    to_float64,
+)
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
-from rtlstm.gen.frontends.torch.cells import bidirectional_layer, parts_refusal, recurrent_layer, with_pruned
 from rtlstm.host.embeddings import Embedding
-from rtlstm.spec.activations.functions import ACTIVATIONS, RELU, ActivationFunction
+from rtlstm.spec.activations.functions import ACTIVATIONS, RELU, SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.files import Budget, open_archive, read_file
-from rtlstm.spec.network import Activation, Bidirectional, Gru, Lstm, Network, Rnn
+from rtlstm.spec.files import MAX_TEXT, Budget, check_size, open_archive, read_file
+from rtlstm.spec.network import Activation, Bidirectional, Dense, Gru, Lstm, Network, Rnn
 
 Tensors = dict[str, Any]
 """Arrays by name; of a tensor whose type no layer can use, only its type and shape."""
@@ -448,3 +460,263 @@ def _find_states(torch: Any, loaded: Any) -> dict[str, Any]:
     if not isinstance(loaded, dict):
         return {}
     return {str(key): value for key, value in loaded.items() if is_state(value)}
+
+
+# One layer of PyTorch's recurrent modules from its named parameters: LSTM, GRU, RNN and their cells
+
+
+KINDS: Final[dict[int, CellKind]] = {4: "lstm", 3: "gru", 1: "rnn"}
+"""By the number of gates that are stacked in the weights."""
+PARAMETERS: Final = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+
+
+def recurrent_layer(
+    get: Callable[[str], Any],
+    names: Mapping[str, str],
+    name: str,
+    where: str,
+    *,
+    reverse: bool = False,
+    relu: bool = False,
+) -> Lstm | Gru | Rnn:
+    """Build one direction of one layer; its kind follows from the shapes.
+
+    Raises ModelError if a parameter is missing or has another shape; the message has ``where`` and its name.
+
+    Parameters
+    ----------
+    get
+        Returns a tensor by its name.
+    names
+        The name of each of :data:`PARAMETERS` that is present.
+    relu
+        Whether a plain RNN has ReLU instead of tanh, which its weights do not tell.
+    """
+    for part in ("weight_ih", "weight_hh"):
+        if part not in names:
+            raise ModelError(f"{where} must have {part}, but it is missing")
+
+    def load(part: str) -> Floats:
+        return to_float64(get(names[part]), _title(where, names[part]))
+
+    w_ih, w_hh = load("weight_ih"), load("weight_hh")
+    if w_ih.ndim != 2 or w_hh.ndim != 2 or 0 in (*w_ih.shape, *w_hh.shape):
+        raise ModelError(f"{where} must have weights with 2 axes, not shapes {w_ih.shape} and {w_hh.shape}")
+    projection = load("weight_hr") if "weight_hr" in names else None
+    units = w_hh.shape[1]
+    if projection is not None:
+        if projection.ndim != 2 or projection.shape[0] != w_hh.shape[1]:
+            raise ModelError(
+                f"{_title(where, names['weight_hr'])} must have shape ({w_hh.shape[1]}, units), not "
+                f"{projection.shape}; the model is damaged"
+            )
+        units = projection.shape[1]
+    gates, rest = divmod(w_ih.shape[0], units)
+    if rest or gates not in KINDS:
+        raise ModelError(
+            f"{_title(where, names['weight_ih'])} must have 4 x {units} rows (an LSTM), 3 x {units} (a GRU) "
+            f"or {units} (a plain RNN), not {w_ih.shape[0]}: {names['weight_hh']!r} has shape {w_hh.shape}, "
+            f"and {units} units; the model is damaged"
+        )
+    kind = KINDS[gates]
+    expect_shape(w_hh, (w_ih.shape[0], w_hh.shape[1]), _title(where, names["weight_hh"]))
+    if projection is not None and kind != "lstm":
+        raise ModelError(
+            f"{where} is a {kind.upper()} by its shape, but only an LSTM can have weight_hr (proj_size)"
+        )
+    b_ih, b_hh = _biases(load, names, w_ih.shape[0], where)
+    functions = (RELU if relu else TANH,) if kind == "rnn" else (SIGMOID, TANH, TANH)
+    given: dict[str, Any] = {"reverse": reverse} | ({"projection": projection} if kind == "lstm" else {})
+    return stacked_layer("torch", kind, name, (w_ih, w_hh, b_ih, b_hh), functions, **given)
+
+
+def bidirectional_layer(
+    name: str, forward: Lstm | Gru | Rnn, backward: Lstm | Gru | Rnn, where: str
+) -> Bidirectional:
+    """Join two directions, as PyTorch does, forward outputs first."""
+    if forward.kind != backward.kind or forward.w_ih.shape != backward.w_ih.shape:
+        raise ModelError(f"{where} must have two directions of the same kind and size; the model is damaged")
+    return Bidirectional(name=name, forward=forward, backward=backward)
+
+
+def _biases(
+    load: Callable[[str], Floats], names: Mapping[str, str], rows: int, where: str
+) -> tuple[Floats, Floats]:
+    given = [part for part in ("bias_ih", "bias_hh") if part in names]
+    if len(given) == 1:
+        raise ModelError(f"{where} must have both biases or none, but has only {names[given[0]]!r}")
+    if not given:
+        return np.zeros(rows), np.zeros(rows)
+    b_ih, b_hh = load("bias_ih"), load("bias_hh")
+    for part, bias in (("bias_ih", b_ih), ("bias_hh", b_hh)):
+        expect_shape(bias, (rows,), _title(where, names[part]))
+    return b_ih, b_hh
+
+
+def _title(where: str, tensor: str) -> str:
+    return f"{where}: tensor {tensor!r}"
+
+
+# Weights of which PyTorch keeps parts: pruned ones are read, those of norms are refused with a remedy
+
+
+_PART = re.compile(
+    r"^(?:(?P<owner>.*\.|)parametrizations\.(?P<new>\w+)\.original\d*|(?P<old>.*(?:weight|bias)\w*?)_(?P<kind>g|v|orig))$"
+)
+"""Parts of a weight that torch.nn.utils.parametrizations, the older norms, or pruning keep."""
+_UTILS = "torch.nn.utils."
+_REMOVE = {
+    "new": f"{_UTILS}parametrize.remove_parametrizations(module, name)",
+    "mask": f"{_UTILS}prune.remove(module, name)",
+    "orig": f"{_UTILS}remove_spectral_norm(module, name)",
+    "norm": f"{_UTILS}remove_weight_norm(module, name)",
+}
+_MAKERS = {
+    "new": "a parametrization, such as a weight norm,",
+    "mask": "pruning",
+    "orig": "a spectral norm",
+    "norm": "a weight norm",
+}
+*_OTHERS, _LAST = _REMOVE.values()
+PLAIN = f"make them plain before, with {', '.join(_OTHERS)} or {_LAST}"
+"""What to do about weights that a model computes."""
+
+
+def with_pruned(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Return tensors with each pruned one in place of its two parts: the values times a mask."""
+    found = dict(tensors)
+    for name in tensors:
+        whole = name.removesuffix("_orig")
+        values: Any = found.get(name)
+        mask: Any = found.get(f"{whole}_mask")
+        if whole == name or whole in found or not all(hasattr(part, "__mul__") for part in (values, mask)):
+            continue
+        if values.shape == mask.shape:
+            del found[name], found[f"{whole}_mask"]
+            found[whole] = values * mask
+    return found
+
+
+def parts_refusal(name: str, names: Iterable[str]) -> tuple[str, str] | None:
+    """Return the weight that a tensor is a part of, and a refusal; None if that is there or it is no part."""
+    found = _PART.match(name)
+    weight = "" if found is None else found["old"] or f"{found['owner']}{found['new']}"
+    if found is None or weight in names:
+        return None
+    if found["kind"] in ("g", "v") and not {f"{weight}_g", f"{weight}_v"} <= set(names):
+        return None  # Another layer's tensor of that name, such as an attention's bias_v.
+    kind = "new" if found["new"] else found["kind"] if found["kind"] == "orig" else "norm"
+    kind = "mask" if f"{weight}_mask" in names else kind
+    return weight, (
+        f"must hold the weight {weight!r} itself, but has the parts that {_MAKERS[kind]} makes it of "
+        f"({name!r}); make it plain before saving, with {_REMOVE[kind]}"
+    )
+
+
+# Neural models of guitar amplifiers, those with LSTM layers
+
+
+_SIZES = ("input_size", "hidden_size", "num_layers")
+_AGAIN = "export the model again"
+
+
+def read_nam(path: Path, options: ReadOptions, report: ReportBuilder) -> Network:
+    """Read a ``.nam`` file: JSON of an amplifier's model. The report has the state in which that begins.
+
+    Its list ``weights`` has, for each layer, the matrix ``(4 units, inputs + units)`` row by row in PyTorch's
+    order of gates (i, f, g, o), the bias, then h and c of a settled amplifier; behind the layers weights and
+    bias of a linear layer with one output.
+
+    Raises ModelError if it is damaged, or of another architecture than LSTM.
+    """
+    report.format = "nam"
+    given = [name for name in ("lstm", "output", "dense", "branches") if getattr(options, name)]
+    if given:
+        raise ModelError(
+            f"a .nam file is read as a whole; leave out {', '.join(f'`{name}`' for name in given)}"
+        )
+    config, weights = _contents(path)
+    inputs, units, layers = (_size(config, name) for name in _SIZES)
+    check_size((layers, 4 * units, inputs + units), "LSTM layers")
+    parts = _Parts(weights)
+    stack: list[Lstm | Dense] = []
+    h, c = [], []
+    for index in range(layers):
+        width = units if index else inputs
+        matrix = parts.take("weights", index, 4 * units, width + units)
+        bias = parts.take("bias", index, 4 * units)
+        stack.append(Lstm(name=f"lstm{index}", w_ih=matrix[:, :width], w_hh=matrix[:, width:], bias=bias))
+        h.append(parts.take("h", index, units))
+        c.append(parts.take("c", index, units))
+        report.node(f"lstm{index}", "LSTM", "core", f"{width} -> {units}")
+    head, bias = parts.take("the head's weights", None, 1, units), parts.take("the head's bias", None, 1)
+    parts.end()
+    stack.append(Dense(name="head", weight=head, bias=bias))
+    report.node("head", "Linear", "core", f"{units} -> 1")
+    report.initial_state = (tuple(h), tuple(c))
+    report.input, report.output = "the samples", "head"
+    report.note(
+        "the amplifier begins in a state of its own, which a build has as state.npz: the driver's sequences "
+        "and streams begin in it, and reset returns to it"
+    )
+    return Network(name=report.name, layers=tuple(stack))
+
+
+def _contents(path: Path) -> tuple[dict[str, Any], Floats]:
+    """The configuration and the weights of a file."""
+    if path.stat().st_size > MAX_TEXT:
+        raise ModelError(f"a .nam file must have at most {MAX_TEXT:,} bytes, not {path.stat().st_size:,}")
+    try:
+        found = json.loads(read_file(path).decode())
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"is no JSON, as a .nam file must be ({error}); {_AGAIN}") from None
+    if not isinstance(found, dict):
+        raise ModelError(f"must hold an object of JSON, not {type(found).__name__}; {_AGAIN}")
+    architecture = found.get("architecture")
+    if architecture != "LSTM":
+        raise ModelError(
+            f"must be of the architecture 'LSTM', not {architecture!r}: a .nam file of another kind is not "
+            "read; train an LSTM model of the amplifier"
+        )
+    config, weights = found.get("config"), found.get("weights")
+    if not isinstance(config, dict) or not isinstance(weights, list):
+        raise ModelError(f"must have an object 'config' and a list 'weights'; {_AGAIN}")
+    # Not text and not true, which NumPy would take for numbers.
+    if not all(type(each) in (int, float) for each in weights):
+        raise ModelError(f"'weights' must be one list of numbers; {_AGAIN}")
+    try:
+        array = np.array(weights, dtype=np.float64)
+    except OverflowError:
+        raise ModelError(f"'weights' must be numbers of 64 bits, but one is too large; {_AGAIN}") from None
+    return config, to_float64(array, "weights")
+
+
+def _size(config: dict[str, Any], name: str) -> int:
+    value = config.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ModelError(f"'config' must have a whole number {name!r} of 1 or more, not {value!r}; {_AGAIN}")
+    return value
+
+
+class _Parts:
+    """Takes arrays off the list of weights, from its front."""
+
+    def __init__(self, weights: Floats) -> None:
+        self._weights, self._at = weights, 0
+
+    def take(self, what: str, layer: int | None, *shape: int) -> Floats:
+        """Return the next array of a shape."""
+        count, left = int(np.prod(shape)), len(self._weights) - self._at
+        if count > left:
+            where = "" if layer is None else f" of layer {layer}"
+            raise ModelError(
+                f"'weights' ends within {what}{where}: {count} numbers must be left, but {left} are; {_AGAIN}"
+            )
+        self._at += count
+        return self._weights[self._at - count : self._at].reshape(shape)
+
+    def end(self) -> None:
+        """Refuse a list that goes on."""
+        left = len(self._weights) - self._at
+        if left:
+            raise ModelError(f"'weights' has {left} numbers more than 'config' tells of; {_AGAIN}")

@@ -3,7 +3,7 @@
 import contextlib
 import importlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +127,11 @@ class Constants:
                 self._nodes.update(dict.fromkeys(filter(None, node.output), node))
 
     def __contains__(self, tensor: object) -> bool:
-        return tensor in self._initializers or tensor in self._nodes
+        return tensor in self._initializers or tensor in self._nodes or tensor in self._values
+
+    def add(self, values: Mapping[str, Any]) -> None:
+        """Add the constants of a graph inside a node."""
+        self._values |= values
 
     def get(self, tensor: str) -> Any | None:
         """The value of a tensor, or None if it depends on the model's inputs.

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from rtlstm.gen.frontends.arrays import import_extra, listed
-from rtlstm.gen.frontends.graph import Graph, Joined, Node, Recurrent, Words
+from rtlstm.gen.frontends.graph import Graph, Node, Recurrent, Words
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, load_onnx, name_of, subgraphs
 from rtlstm.gen.frontends.onnx.quantised import (
     INTEGER_ADVICE,
@@ -83,23 +83,9 @@ _FLOATS = (1, 10, 11, 16)
 _PER_AXIS = 13
 """The opset from which Softmax and LogSoftmax work along one axis: before, along it and all that follow."""
 _PLAIN: Final = (
-    "Abs",
-    "Add",
-    "Div",
-    "Expand",
-    "Identity",
-    "MatMul",
-    "Max",
-    "Mean",
-    "Min",
-    "Mul",
-    "Neg",
-    "Pow",
-    "Size",
-    "Sub",
-    "Sum",
-    "Tile",
-)
+    "Abs", "Add", "Div", "Expand", "Identity", "MatMul", "Max", "Mean", "Min", "Mul", "Neg", "Pow", "Size",
+    "Sub", "Sum", "Tile",
+)  # fmt: skip
 """Operators without attributes, which have ONNX's names here."""
 _OPERATORS: Final[Mapping[str, str]] = {
     **{name: name.lower() for name in _PLAIN},
@@ -160,13 +146,12 @@ def translate(onnx_graph: OnnxGraph, unread: list[str] | None = None) -> Graph:
     if sum(node.op_type == "Scan" for node in onnx_graph.nodes) > MAX_SCANS:
         raise ModelError(f"has more than {MAX_SCANS} Scan nodes; export them as LSTM, GRU or RNN nodes")
     unread = [] if unread is None else unread
-    inside: dict[str, Any] = {}
-    nodes = [node for each in onnx_graph.nodes for node in _translated(onnx_graph, each, unread, inside)]
+    nodes = [node for each in onnx_graph.nodes for node in _translated(onnx_graph, each, unread)]
     return Graph(
         nodes,
         onnx_graph.inputs,
         onnx_graph.outputs,
-        Joined(onnx_graph.constants, inside),
+        onnx_graph.constants,
         words=Words(
             "a recurrent node",
             "a tensor or a node",
@@ -182,7 +167,7 @@ def translate(onnx_graph: OnnxGraph, unread: list[str] | None = None) -> Graph:
     )
 
 
-def _translated(graph: OnnxGraph, node: Any, unread: list[str], held: dict[str, Any]) -> Iterable[Node]:
+def _translated(graph: OnnxGraph, node: Any, unread: list[str]) -> Iterable[Node]:
     label, name = graph.label(node), name_of(node)
     attributes = graph.attributes(node)
     inside = list(subgraphs(node))
@@ -203,7 +188,7 @@ def _translated(graph: OnnxGraph, node: Any, unread: list[str], held: dict[str, 
         except (ModelError, ConfigurationError) as error:
             unread.append(f"{graph.where(node)} is not read: {error}")
         else:
-            held |= constants
+            graph.constants.add(constants)
             return nodes
     if inside:
         return [make("", attributes={"holds": sum(map(_count, inside))})]

@@ -14,7 +14,7 @@ import numpy as np
 
 from rtlstm.gen.frontends.formulas import ALONE
 from rtlstm.gen.frontends.graph import Recurrent, Words
-from rtlstm.gen.frontends.torch.cells import PARAMETERS, PLAIN, bidirectional_layer, recurrent_layer
+from rtlstm.gen.frontends.tensors import PARAMETERS, PLAIN, bidirectional_layer, recurrent_layer
 from rtlstm.gen.frontends.torch.translate import (
     Call,
     Constant,

@@ -22,7 +22,7 @@ from rtlstm.gen.frontends.graph import Graph
 from rtlstm.gen.frontends.limits import keeps_files_shut, no_files
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
-from rtlstm.gen.frontends.torch.cells import parts_refusal, with_pruned
+from rtlstm.gen.frontends.tensors import parts_refusal, with_pruned
 from rtlstm.gen.frontends.torch.operators import SEQUENCES, find, words
 from rtlstm.gen.frontends.torch.translate import Constant, Tensor, Translator, flat, loop_refusal, owner
 from rtlstm.spec.errors import ModelError

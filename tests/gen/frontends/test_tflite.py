@@ -16,8 +16,8 @@ from support.tflite_files import Operator, Tensor, build, lstm  # noqa: E402
 
 from rtlstm.gen.builds.compiled import compile  # noqa: E402
 from rtlstm.gen.frontends import ReadOptions, ReadResult, inspect_model, read_model  # noqa: E402
+from rtlstm.gen.frontends.tflite import _OPERATORS  # noqa: E402
 from rtlstm.gen.frontends.tflite.file import TfliteOperator  # noqa: E402
-from rtlstm.gen.frontends.tflite.translate import _OPERATORS  # noqa: E402
 from rtlstm.host import softmax  # noqa: E402
 from rtlstm.sim.reference import run_float  # noqa: E402
 from rtlstm.spec.errors import ModelError, ToolError  # noqa: E402
