@@ -1,6 +1,6 @@
 """Operators of arithmetic (constants, sums, batch norm), and joins of directions and of several outputs."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -377,12 +377,6 @@ def without_identity(flow: Flow) -> Flow:
 _NAMES = {"T": "steps", "N": "sequences", "F": "features", "B": "directions", "K": "frames", "M": "rows"}
 _LAST = ("K", "B", "F")
 """Parts of a step, in the core's order."""
-
-
-def input_order(tags: Sequence[str], found: Iterable[Axes]) -> tuple[str, ...]:
-    """Return the axes of a model's input as its layers have shown them; ``tags`` are those before."""
-    shown = dict(pair for axes in found for pair in axes.shown)
-    return tuple(shown.get(tag, tag) for tag in tags)
 
 
 def note_input_order(tags: Sequence[str], why: str, report: ReportBuilder) -> None:

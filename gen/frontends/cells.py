@@ -524,7 +524,7 @@ class _NormedStep(_Formulas):
             if of_c is None or cell is None:
                 continue
             for *names, old in self.sums(new_c):
-                found = [each for name in (*names, o) if (each := self.function(name))]
+                found = [one for tensor in (*names, o) if (one := self.function(tensor))]
                 if old != self.c or [found[at][0] for at in (0, 1)] != [found[-1][0]] * 2 or len(found) < 4:
                     continue
                 layer = self._layer(name, [tensor for _, tensor in found], cell[0])

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from rtlstm.gen.frontends.arithmetic import (
     ARITHMETIC,
     alike,
-    input_order,
     is_state,
     join_outputs,
     note_input_order,
@@ -254,19 +253,15 @@ class _Reader:
 
     def found(self) -> Found:
         """What was found until now."""
-        nodes = [self.graph.nodes[index] for index in sorted(self.applied)]
-        return Found(
-            self.graph,
-            self.begin,
-            self._input_order(),
-            self.known,
-            self.ends,
-            tuple(filter(is_recurrent, nodes)),
-        )
+        nodes = (self.graph.nodes[index] for index in sorted(self.applied))
+        recurrent = tuple(filter(is_recurrent, nodes))
+        return Found(self.graph, self.begin, self._input_order(), self.known, self.ends, recurrent)
 
     def _input_order(self) -> tuple[str, ...]:
-        found = (value.axes for value in self.known.values() if isinstance(value, Value))
-        return input_order(self.input_tags, found)
+        """The axes of the core's input, as its layers have shown them."""
+        axes = (value.axes for value in self.known.values() if isinstance(value, Value))
+        shown = dict(pair for each in axes for pair in each.shown)
+        return tuple(shown.get(tag, tag) for tag in self.input_tags)
 
     # What to read
 
@@ -465,10 +460,10 @@ class _Reader:
     def _find_input(self) -> str:
         """Return the one input of the model to begin at."""
         read = self.data_inputs()
-        if len(read) != 1:
-            names = listed(sorted(read))
-            raise ModelError(one_input(f"the layers read {len(read)} inputs of the model: {names}"))
-        return read[0]
+        if len(read) == 1:
+            return read[0]
+        names = listed(sorted(read))
+        raise ModelError(one_input(f"the layers read {len(read)} inputs of the model: {names}"))
 
     def _plain(self, source: str) -> Value:
         """A tensor to begin at, of whose axes only the number is known."""
@@ -574,8 +569,7 @@ class _Reader:
         if not (flow.layers or flow.relu or not flow.plain or self.embeddings or self._only_moved(nodes)):
             return False
         for index in self.first if whole else ():
-            for name in self.graph.nodes[index].inputs:
-                self._fetch(name)
+            self._fetch(index)
             self._visit(index)
         self.report.input = f"the output of {self.embeddings[0].name}" if self.embeddings else source
         return True
@@ -584,8 +578,7 @@ class _Reader:
         """Whether the recurrent layers can read the input through nodes that only move its axes."""
         applied = self.applied
         for index in self.first:
-            for name in self.graph.nodes[index].inputs:
-                self._fetch(name)
+            self._fetch(index)
             try:
                 self._visit(index)
             except ModelError as error:
@@ -639,25 +632,25 @@ class _Reader:
         read = [self.known.get(name) for name in (*node.inputs, *node.inner)]
         return any(found is not None and not (self.first and found.flow.before) for found in read)
 
-    def _fetch(self, tensor: str) -> None:
-        """Compute a tensor from the input alone, for a node that reads it beside a layer's results."""
-        found, waiting = [], [tensor]
-        while waiting:
-            name = waiting.pop()
-            node = self.graph.producer(name)
-            if node is None or name in self.known or name in self.fetched or self.graph.is_constant(name):
-                continue
-            self.fetched.add(name)
-            found.append(self.graph.index_of(name))
-            waiting += node.inputs
-        for index in sorted(found):
-            with contextlib.suppress(ModelError):  # The node that reads it then reports the error.
-                self._visit(index)
+    def _fetch(self, reader: int) -> None:
+        """Compute what a node reads beside a layer's results, from the input alone."""
+        for tensor in self.graph.nodes[reader].inputs:
+            found, waiting = [], [tensor]
+            while waiting:
+                name = waiting.pop()
+                node = self.graph.producer(name)
+                if node is None or name in self.known or name in self.fetched or self.graph.is_constant(name):
+                    continue
+                self.fetched.add(name)
+                found.append(self.graph.index_of(name))
+                waiting += node.inputs
+            for index in sorted(found):
+                with contextlib.suppress(ModelError):  # The node that reads it then reports the error.
+                    self._visit(index)
 
     def _try(self, index: int) -> None:
         """Visit a node and its other inputs; if it is refused, report everything up to it."""
-        for name in self.graph.nodes[index].inputs:
-            self._fetch(name)
+        self._fetch(index)
         try:
             self._visit(index)
         except WidthError:

@@ -72,17 +72,14 @@ def apply_recurrent(step: Step, value: Value, cut: str) -> Applied:
         flow = flow.beginning(begins)
     if "T" in value.axes.single or "T" not in attributes["axes"]:
         notes.append(f"{where} computes one step: the core keeps its state from step to step")
-    options = [layer_options(layer) for layer in layers]
-    texts = tuple(
-        ", ".join(
-            filter(None, [f"{layer.inputs} -> {layer.outputs}", option, str(attributes.get("text", ""))])
-        )
-        for layer, option in zip(layers, options, strict=True)
-    )
-    several = tuple(zip((layer.name for layer in layers), texts, strict=True)) if len(layers) > 1 else ()
+    texts = []
+    for layer in layers:
+        parts = (f"{layer.inputs} -> {layer.outputs}", layer_options(layer), attributes.get("text"))
+        texts.append((layer.name, ", ".join(filter(None, parts))))
+    several = tuple(texts) if len(layers) > 1 else ()
     outputs = _results(step, value, flow, layers, cut)
     outputs += outputs[-1:] * (len(node.outputs) - len(outputs))  # states of directions alone
-    return Applied(outputs[: len(node.outputs)], "core", texts[0], tuple(notes), several, tuple(states))
+    return Applied(outputs[: len(node.outputs)], "core", texts[0][1], tuple(notes), several, tuple(states))
 
 
 def _sequence(step: Step, value: Value, inputs: int) -> Value:
@@ -110,11 +107,9 @@ def _results(
     """Every step's output, the final h and the final c."""
     node, where, last = step.node, step.where, layers[-1]
     attributes = node.attributes
-    both = isinstance(last, Bidirectional)
+    both, of_one = isinstance(last, Bidirectional), directions_of(last)[0]
     apart = 2 if isinstance(last, Bidirectional) and last.merge == "concat" else 1
-    reverse = (
-        not both and bool(getattr(last, "reverse", False)) and not getattr(last, "reversed_output", False)
-    )
+    reverse = not both and of_one.reverse and not of_one.reversed_output
 
     def axes(wanted: Sequence[str], tag: str) -> Axes:
         split = "D" in wanted
@@ -123,21 +118,17 @@ def _results(
         return Axes(tags, features, shown=value.axes.shown, single=value.axes.single)
 
     y_axes = ("T", "N", "F") if value.packed else attributes.get("y_axes", attributes["axes"])
-    y = replace(
-        value, flow=flow, axes=axes(y_axes, "B" if both else "D"), packed=where if value.packed else ""
-    )
+    packed, tag = where if value.packed else "", "B" if both else "D"
+    y = replace(value, flow=flow, axes=axes(y_axes, tag), packed=packed)
     one_step = "T" not in attributes["axes"]
-    tag = ("S" if both else "L") if len(layers) > 1 else "B" if both else "D"
+    if len(layers) > 1:
+        tag = "S" if both else "L"
     final = axes(attributes.get("h_axes", _ROWS), tag)
     if not one_step:
         final = replace(final, last_step=not reverse, first_step=reverse)
-    state = node.outputs[1] if len(node.outputs) > 1 else ""
-    hidden = Value(
-        flow.final_states(),
-        final,
-        state="" if one_step or attributes.get("h_is_output") else f"{where}: the final state h ({state!r})",
-    )
-    memory = node.outputs[2] if len(node.outputs) > 2 else ""
+    _, h, memory = [*node.outputs, "", ""][:3]
+    state = "" if one_step or attributes.get("h_is_output") else f"{where}: the final state h ({h!r})"
+    hidden = Value(flow.final_states(), final, state=state)
     text = (
         f"{where}: the final state c ({memory!r}) is read by {{reader}}, but the core gives it only as state"
         f"; {cut}"

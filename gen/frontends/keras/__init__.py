@@ -161,6 +161,11 @@ class _Translator:
         """Store a constant of the layer at hand."""
         return self.constants.add(f"{self.layer.name}/{what}", value)
 
+    def _stored(self, *names: str) -> Callable[[], dict[str, Any]]:
+        """The arrays of the layer at hand, which are read when they are asked for; all must be there."""
+        layer = self.layer
+        return cache(lambda: dict(zip(names, layer.expect(layer.arrays.get(names), len(names)), strict=True)))
+
     # Layers
 
     def _translate(self) -> None:
@@ -229,7 +234,6 @@ class _Translator:
             (y, h, *states) if whole else ("", y, *states),
             layers=read,
             axes=("N", "T", "F"),
-            y_axes=("N", "T", "F"),
             h_axes=("N", "F"),
             h_is_output=not whole,
         )
@@ -335,13 +339,9 @@ class _Translator:
     # Normalisation
 
     def _batch_norm(self) -> None:
-        layer, config = self.layer, self.layer.config
+        config = self.layer.config
         affine = [name for name, key in (("gamma", "scale"), ("beta", "center")) if config.get(key, True)]
-        names = (*affine, "moving_mean", "moving_variance")
-
-        @cache
-        def found() -> dict[str, Any]:
-            return dict(zip(names, layer.expect(layer.arrays.get(names), len(names)), strict=True))
+        found = self._stored(*affine, "moving_mean", "moving_variance")
 
         def of(name: str, default: float) -> Callable[[], Any]:
             return lambda: found().get(name, np.full_like(found()["moving_mean"], default))
@@ -359,24 +359,14 @@ class _Translator:
                 f"{layer.where}: rms_scaling must be False, not True; use RMSNormalization, or train without"
             )
         rms = layer.kind == "RMSNormalization"
-        names = tuple(
-            name for name, key in (("gamma", "scale"), ("beta", "center")) if rms < config.get(key, True)
-        )
-        names = ("scale",) if rms else names
-
-        @cache
-        def found() -> dict[str, Any]:
-            return dict(zip(names, layer.expect(layer.arrays.get(names), len(names)), strict=True))
-
-        def of(name: str) -> Callable[[], Any]:
-            return lambda: found()[name]
-
-        arrays = {name: self.constant(name, of(name)) for name in names}
-        given = [arrays.get("scale", arrays.get("gamma", "")), arrays.get("beta", "")]
+        affine = (("gamma", config.get("scale", True)), ("beta", config.get("center", True)))
+        names = ["scale"] if rms else [name for name, there in affine if there]
+        found = self._stored(*names)
+        given = {name: self.constant(name, lambda name=name: found()[name]) for name in names}
         axis = config.get("axis", -1)
         self.node(
             "layer_norm",
-            [*self.reads, *given],
+            [*self.reads, given.get("scale", given.get("gamma", "")), given.get("beta", "")],
             axes=list(axis) if isinstance(axis, list | tuple) else [axis],
             epsilon=config.get("epsilon", 1e-6 if rms else 1e-3),
             centre=not rms,
@@ -436,7 +426,6 @@ class _Translator:
     def _convolve(self) -> None:
         layer, config = self.layer, self.layer.config
         (stride,), (dilation,) = config.get("strides") or [1], config.get("dilation_rate") or [1]
-
         (taps,), bias = config["kernel_size"], config.get("use_bias", True)
         found = cache(lambda: layer.expect(layer.arrays.get(("kernel", "bias")), 1 + bias))
         inputs = [*self.reads, self.constant("kernel", lambda: found()[0].transpose(2, 1, 0))]

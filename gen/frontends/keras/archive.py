@@ -207,14 +207,14 @@ class Reads:
     """What the call was given, as the file has it."""
 
 
+@dataclass(frozen=True, eq=False)
 class KerasLayer:
     """One layer: class, configuration, arrays, and what it reads."""
 
-    def __init__(self, kind: str, config: dict[str, Any], arrays: Arrays, reads: Reads) -> None:
-        self.kind = kind
-        self.config = config
-        self.arrays = arrays
-        self.reads = reads
+    kind: str
+    config: dict[str, Any]
+    arrays: Arrays
+    reads: Reads
 
     @property
     def name(self) -> str:
@@ -274,17 +274,18 @@ def _json(text: str | bytes) -> dict[str, Any]:
 
 
 def _model(version: str, model: dict[str, Any], layers: list[KerasLayer]) -> KerasModel:
-    config = model.get("config", {})
-    given = config.get("input_layers", []) if isinstance(config, dict) else []
-    begins = tuple(result.layer for result in _results(given))
+    begins = tuple(result.layer for result in _listed(model, "input_layers"))
     return KerasModel(int(version.split(".")[0]), layers, _ends(model, layers), begins)
 
 
 def _ends(model: dict[str, Any], layers: list[KerasLayer]) -> tuple[ArchiveResult, ...]:
     """The results that a model gives."""
+    return _listed(model, "output_layers") or (ArchiveResult(layers[-1].name),)
+
+
+def _listed(model: dict[str, Any], what: str) -> tuple[ArchiveResult, ...]:
     config = model.get("config", {})
-    given = config.get("output_layers", []) if isinstance(config, dict) else []
-    return tuple(_results(given)) or (ArchiveResult(layers[-1].name),)
+    return tuple(_results(config.get(what, []) if isinstance(config, dict) else []))
 
 
 def _new(model: dict[str, Any], weights: Group | None) -> Iterator[KerasLayer]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.arrays import CellKind, Floats, expect_shape, half_bytes, stacked_layer
 from rtlstm.gen.frontends.graph import Recurrent
-from rtlstm.gen.frontends.keras.archive import Arrays, KerasLayer, numbered
+from rtlstm.gen.frontends.keras.archive import KerasLayer, numbered
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.spec.activations.functions import ActivationFunction, function, functions
 from rtlstm.spec.errors import ModelError
@@ -217,12 +217,8 @@ def _rounded(values: Floats, bits: int, least: int = -126) -> Floats:
 _RECURRENT: dict[str, CellKind] = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn"}
 _CELLS = {f"{kind}Cell": kind for kind in _RECURRENT}
 _MERGES: dict[str | None, Literal["concat", "sum", "average", "product"]] = {
-    "concat": "concat",
-    "sum": "sum",
-    "ave": "average",
-    "mul": "product",
-    None: "concat",
-}
+    "concat": "concat", "sum": "sum", "ave": "average", "mul": "product", None: "concat",
+}  # fmt: skip
 RECURRENT = (*_RECURRENT, "RNN", "Bidirectional")
 
 
@@ -230,13 +226,10 @@ def recurrent(layer: KerasLayer, old: bool) -> Recurrent:
     """A recurrent layer's layers; ``old`` says that a Keras before 3 wrote the file."""
     both = layer.kind == "Bidirectional"
     notes: list[str] = []
-    inner = layer.config["layer"]["config"] if both else layer.config
-    made: list[Lstm | Gru | Rnn | Bidirectional]
-    if both:
-        made = [_both(layer, old, notes)]
-    else:
-        made = [_direction(each, each.arrays, old) for each in _cells(layer)]
-    _note(layer, inner, notes)
+    made: list[Any] = (
+        [_both(layer, old, notes)] if both else [_direction(each, old) for each in _cells(layer)]
+    )
+    _note(layer, layer.config["layer"]["config"] if both else layer.config, notes)
     return Recurrent(tuple(made), tuple(notes))
 
 
@@ -316,12 +309,12 @@ def _both(layer: KerasLayer, old: bool, notes: list[str]) -> Bidirectional:
             raise ModelError(
                 f"{layer.where} wraps {what}, but must wrap LSTM, GRU, SimpleRNN or RNN of one cell"
             )
-        made.append(_direction(inner, inner.arrays, old, last, layer.where))
+        made.append(_direction(inner, old, last, layer.where))
     return Bidirectional(name=layer.name, forward=made[0], backward=made[1], merge=_MERGES[merge])
 
 
 def _direction(
-    layer: KerasLayer, arrays: Arrays, old: bool, reversed_output: bool = True, where: str = ""
+    layer: KerasLayer, old: bool, reversed_output: bool = True, where: str = ""
 ) -> Lstm | Gru | Rnn:
     """One direction's layer from its arrays."""
     config, where, kind = layer.config, where or layer.where, _RECURRENT[layer.kind]
@@ -330,7 +323,7 @@ def _direction(
             raise ModelError(f"{where} has {argument}={config[argument]!r}, which is not supported")
     # Old files name a cell's arrays; new ones number them inside the cell.
     names = ("kernel", "recurrent_kernel", "bias")
-    found = arrays.get(names) or arrays.part("cell", "").get(names)
+    found = layer.arrays.get(names) or layer.arrays.part("cell", "").get(names)
     units = int(config["units"])
     expected = 3 if config.get("use_bias", True) else 2
     if len(found) != expected:

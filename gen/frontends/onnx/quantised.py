@@ -188,19 +188,20 @@ class _Writer:
         found = _find_product(self.graph, scaled)
         if found is None:
             return None
-        scales = self.graph.constant(found.scale)
-        if found.operator == "Conv" and (scales is None or scales.size > 1):
+        whole, tensor, scale, nodes = found
+        operator, scales = _PRODUCTS[whole.op_type], self.graph.constant(scale)
+        if operator == "Conv" and (scales is None or scales.size > 1):
             return None  # The last axis, along which Mul would have several, is that of the steps.
-        weight = _dequantise(self.graph, found.weight, found.scale, found.zero, axis=-1)
+        weight = _dequantise(self.graph, whole.input[1], scale, [*whole.input, ""][3], axis=-1)
         if weight is None:
             return None
-        name = f"{scaled.output[0]}/dequantised"
-        self._add_constant(name, weight)
-        self.products.append(found.tensor)
-        self.replaced |= set(found.nodes)
-        made = self._onnx.helper.make_node
-        given, gives = [found.tensor, name], [scaled.output[0]]
-        return [made(found.operator, given, gives, name=found.name, **found.attributes)]
+        constant = f"{scaled.output[0]}/dequantised"
+        self._add_constant(constant, weight)
+        self.products.append(tensor)
+        self.replaced |= nodes
+        make, name = self._onnx.helper.make_node, whole.name.removesuffix("_quant") or scaled.name
+        attributes = self.graph.attributes(whole)
+        return [make(operator, [tensor, constant], [scaled.output[0]], name=name, **attributes)]
 
     # Notes
 
@@ -246,23 +247,11 @@ def results_text(roundings: Sequence[Rounding]) -> str:
     )
 
 
-@dataclass(frozen=True)
-class _Product:
-    """A product of a tensor, which DynamicQuantizeLinear rounds, with constant integers."""
-
-    name: str
-    operator: str
-    """The operator that computes it with floats."""
-    attributes: dict[str, Any]
-    tensor: str
-    weight: str
-    scale: str
-    zero: str
-    nodes: tuple[int, ...]
-
-
-def _find_product(graph: OnnxGraph, scaled: Any) -> _Product | None:
-    """Return the product that a Mul scales: Cast of one of :data:`_PRODUCTS`, times both scales."""
+def _find_product(graph: OnnxGraph, scaled: Any) -> tuple[Any, str, str, set[int]] | None:
+    """Return the product with constant integers that a Mul scales: Cast of one of :data:`_PRODUCTS`, times
+    both scales; the tensor that DynamicQuantizeLinear rounds for it, the scale of the constants, and the
+    indices of all these nodes.
+    """
     for product, scale in (scaled.input, scaled.input[::-1]):
         cast, scales = graph.producer(product), graph.producer(scale)
         if not _is(cast, "Cast") or not _is(scales, "Mul"):
@@ -278,10 +267,8 @@ def _find_product(graph: OnnxGraph, scaled: Any) -> _Product | None:
         constants = (weight, *others, *filter(None, [zero]))
         mine = [codes, zero_point] == [dynamic.output[0], dynamic.output[2]]
         if mine and len(others) == 1 and all(map(graph.is_constant, constants)):
-            nodes = tuple(graph.index_of(one.output[0]) for one in (cast, scales, whole, dynamic))
-            name, operator = whole.name.removesuffix("_quant") or scaled.name, _PRODUCTS[whole.op_type]
-            attributes = graph.attributes(whole)
-            return _Product(name, operator, attributes, dynamic.input[0], weight, others[0], zero, nodes)
+            nodes = {graph.index_of(one.output[0]) for one in (cast, scales, whole, dynamic)}
+            return whole, dynamic.input[0], others[0], nodes
     return None
 
 

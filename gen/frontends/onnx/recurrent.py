@@ -253,9 +253,6 @@ def _hand_out(
     return [next(waiting, None) if len(each.defaults) > which else None for each in definitions]
 
 
-Direction = Lstm | Gru | Rnn
-
-
 @dataclass(frozen=True)
 class _Kind:
     cell: CellKind
@@ -284,26 +281,22 @@ _KNOWN: Final = (
 
 
 def is_recurrent(node: Any) -> bool:
-    """Whether it is one of the nodes that :func:`read_recurrent_node` reads."""
+    """Whether it is one of the nodes that :class:`RecurrentNode` reads."""
     return name_of(node) in _KINDS
 
 
-def read_recurrent_node(graph: OnnxGraph, node: Any) -> Recurrent:
-    """Read a recurrent node, or say all that stands against it."""
-    return _Reader(graph, node, _KINDS[name_of(node)]).read()
+class RecurrentNode:
+    """One recurrent node, its attributes and inputs by name, and what has been found out."""
 
-
-class _Reader:
-    """One node, its attributes and inputs by name, and what has been found out."""
-
-    def __init__(self, graph: OnnxGraph, node: Any, kind: _Kind) -> None:
-        self.graph, self.node, self.kind = graph, node, kind
+    def __init__(self, graph: OnnxGraph, node: Any) -> None:
+        self.graph, self.node, self.kind = graph, node, _KINDS[name_of(node)]
         self.name, self.where = graph.label(node), graph.where(node)
         self.attributes = graph.attributes(node)
-        self.inputs = {name: tensor for name, tensor in zip(kind.inputs, node.input, strict=False) if tensor}
+        self.inputs = {name: each for name, each in zip(self.kind.inputs, node.input, strict=False) if each}
         self.notes: list[str] = []
 
     def read(self) -> Recurrent:
+        """Read the node, or say all that stands against it."""
         direction = self.attributes.get("direction", "forward")
         directions = _DIRECTIONS.get(direction, 1)
         problems = self._attribute_problems()
@@ -315,11 +308,10 @@ class _Reader:
             self._layer(arrays, at, functions[at], reverse=direction == "reverse" or at == 1)
             for at in range(directions)
         ]
-        notes = tuple(f"{self.where}: {note}" for note in self.notes)
-        if directions == 1:
-            return Recurrent((layers[0],), notes)
-        both = Bidirectional(name=self.name, forward=layers[0], backward=layers[1])
-        return Recurrent((both,), notes)
+        layer: Any = layers[0]
+        if directions == 2:
+            layer = Bidirectional(name=self.name, forward=layers[0], backward=layers[1])
+        return Recurrent((layer,), tuple(f"{self.where}: {note}" for note in self.notes))
 
     def _attribute_problems(self) -> list[str]:
         attributes = self.attributes
@@ -402,7 +394,7 @@ class _Reader:
 
     def _layer(
         self, arrays: dict[str, Floats], at: int, functions: tuple[ActivationFunction, ...], reverse: bool
-    ) -> Direction:
+    ) -> Lstm | Gru | Rnn:
         """One direction's layer."""
         cell = self.kind.cell
         clip = float(self.attributes.get("clip", math.inf))
@@ -417,25 +409,19 @@ class _Reader:
         return stacked_layer("onnx", cell, name, weights, functions, **given)
 
 
-Translate = Callable[[OnnxGraph], Graph]
-
 _MIN_OPSET: Final = 9
 MAX_SCANS: Final = 64
 """Largest number of Scan nodes: the constants around them are copied into each."""
 
 
-def read_scan(graph: OnnxGraph, node: Any, translate: Translate) -> tuple[list[Node], dict[str, Any]]:
-    """Return the nodes that a Scan becomes, and the constants of its body, which ``translate`` reads.
+class Scan:
+    """One node and its body, whose inputs are the states and x, and which ``translate`` reads.
 
-    Raises ModelError, ConfigurationError if it is none; the message names the node that has no place in one.
+    It and :meth:`nodes` raise a ModelError or ConfigurationError if it is no cell; the message names the node
+    that has no place in one.
     """
-    return _Scan(graph, node, translate).nodes()
 
-
-class _Scan:
-    """One node and its body, whose inputs are the states and x."""
-
-    def __init__(self, graph: OnnxGraph, node: Any, translate: Translate) -> None:
+    def __init__(self, graph: OnnxGraph, node: Any, translate: Callable[[OnnxGraph], Graph]) -> None:
         self._onnx = import_extra("onnx", "onnx")
         self.graph, self.node, self.label = graph, node, graph.label(node)
         self.attributes = graph.attributes(node)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from rtlstm.gen.frontends.arrays import import_extra, listed
-from rtlstm.gen.frontends.graph import Graph, Node, Recurrent, Words
+from rtlstm.gen.frontends.graph import Graph, Node, Words
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, load_onnx, name_of, subgraphs
 from rtlstm.gen.frontends.onnx.quantised import (
     INTEGER_ADVICE,
@@ -20,13 +20,13 @@ from rtlstm.gen.frontends.onnx.quantised import (
 from rtlstm.gen.frontends.onnx.recurrent import (
     MAX_SCANS,
     RECURRENT,
+    RecurrentNode,
+    Scan,
     find_undefined,
     functions_of,
     included_operators,
     is_recurrent,
     operator_functions,
-    read_recurrent_node,
-    read_scan,
 )
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
@@ -184,7 +184,7 @@ def _translated(graph: OnnxGraph, node: Any, unread: list[str]) -> Iterable[Node
         return [_recurrent(graph, node, attributes, make)]
     if name == "Scan":
         try:
-            nodes, constants = read_scan(graph, node, translate)
+            nodes, constants = Scan(graph, node, translate).nodes()
         except (ModelError, ConfigurationError) as error:
             unread.append(f"{graph.where(node)} is not read: {error}")
         else:
@@ -207,10 +207,8 @@ def _translated(graph: OnnxGraph, node: Any, unread: list[str]) -> Iterable[Node
     if name in _OPERATORS:
         if problem := _ignored(name, attributes):
             return [make("refused", attributes={"why": f"{graph.where(node)}: {problem}"})]
-        change = _CHANGES.get(name)
-        return [
-            make(_OPERATORS[name].split()[0], attributes=change(graph, attributes) if change else attributes)
-        ]
+        given = _CHANGES[name](graph, attributes) if name in _CHANGES else attributes
+        return [make(_OPERATORS[name].split()[0], attributes=given)]
     if is_integer_operator(name):
         return [make("", attributes={"advice": INTEGER_ADVICE})]
     return [make(name, attributes=attributes)]
@@ -242,12 +240,8 @@ def _count(graph: Any) -> int:
 
 def _recurrent(graph: OnnxGraph, node: Any, attributes: dict[str, Any], make: Callable[..., Node]) -> Node:
     first = attributes.get("layout", 0) == 1
-
-    def layers() -> Recurrent:
-        return read_recurrent_node(graph, node)
-
     made: dict[str, Any] = {
-        "layers": layers,
+        "layers": lambda: RecurrentNode(graph, node).read(),
         "axes": ("N", "T", "F") if first else ("T", "N", "F"),
         "y_axes": ("N", "T", "D", "F") if first else ("T", "D", "N", "F"),
         "h_axes": ("N", "D", "F") if first else ("D", "N", "F"),
@@ -286,11 +280,7 @@ def _along_one(graph: OnnxGraph, attributes: dict[str, Any]) -> dict[str, Any]:
 
 _CHANGES: dict[str, Callable[[OnnxGraph, dict[str, Any]], dict[str, Any]]] = {
     "ArgMax": lambda _, attributes: {"axis": int(attributes.get("axis", 0))},
-    "AveragePool": lambda _, attributes: {
-        "count_include_pad": 0,
-        **attributes,
-        "size": attributes.get("kernel_shape", [0]),
-    },
+    "AveragePool": lambda _, given: {"count_include_pad": 0, **given, "size": given.get("kernel_shape", [0])},
     "Cast": lambda _, attributes: {"floating": attributes.get("to") in _FLOATS},
     "ConstantOfShape": lambda graph, attributes: {
         "value": graph.constants.array(attributes["value"]) if "value" in attributes else np.zeros(1)
@@ -420,10 +410,8 @@ def _branch(graph: Any, node: Any, taken: str, there: set[str]) -> list[Any]:
             f"{OnnxGraph.where(node)}: its {taken} branch must give {len(node.output)} tensors, not "
             f"{len(inner.output)}; the model is damaged"
         )
-    local_names = [name for each in inner.node for name in each.output] + [
-        item.name for item in inner.initializer
-    ]
-    label = OnnxGraph.label(node)
+    label, local_names = OnnxGraph.label(node), [name for each in inner.node for name in each.output]
+    local_names += [item.name for item in inner.initializer]
     _rename(inner, {name: f"{label}/{name}" for name in local_names if name and name in there})
     # The branch's outputs get the names that the If node's had.
     links = [

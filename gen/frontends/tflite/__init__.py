@@ -269,15 +269,9 @@ class _Translator:
         lstm.check()
         layer = lstm.layer(backward=axis is not None)
         axes = ("N", "T", "F") if first else ("T", "N", "F")
-        self.node(
-            "recurrent",
-            [self.read()],
-            layers=lambda: Recurrent((layer,)),
-            axes=axes,
-            y_axes=axes,
-            h_axes=("N", "F"),
-            why_sequences_first="has layout 1" if first else "",
-        )
+        why = "has layout 1" if first else ""
+        given = {"layers": lambda: Recurrent((layer,)), "axes": axes, "h_axes": ("N", "F")}
+        self.node("recurrent", [self.read()], **given, why_sequences_first=why)
 
     def slice(self) -> None:
         """A strided slice: a slice of ranges, and a selection of each single element.
@@ -291,14 +285,8 @@ class _Translator:
                 f"{self.operator.where} reads steps that stand backwards; of these only the last, [-1], can "
                 "be taken"
             )
-        moves: list[tuple[str, dict[str, Any]]] = []
-        if ranges:
-            moves.append(
-                (
-                    "slice",
-                    dict(zip(("axes", "starts", "ends", "steps"), zip(*ranges, strict=True), strict=True)),
-                )
-            )
+        limits = zip(("axes", "starts", "ends", "steps"), zip(*ranges, strict=True), strict=False)
+        moves: list[tuple[str, dict[str, Any]]] = [("slice", dict(limits))] if ranges else []
         for axis, index in reversed(single):
             moves.append(("select", {"axis": axis, "index": 0 if backward else index}))
         source, count = self.read(), len(moves)
@@ -487,13 +475,9 @@ def _binary(kind: str) -> Callable[[_Translator], None]:
     return lambda to: to.activated(kind, [to.operand(to.operator.input(at)) for at in range(2)])
 
 
-def _simple(kind: str, **attributes: Any) -> Callable[[_Translator], None]:
+def _simple(kind: str, **attributes: Any) -> Callable[[_Translator], Any]:
     """An operator of one input; ``attributes`` say more about it."""
-
-    def write(to: _Translator) -> None:
-        to.node(kind, [to.read()], **attributes)
-
-    return write
+    return lambda to: to.node(kind, [to.read()], **attributes)
 
 
 def _with_numbers(kind: str, attribute: str, what: str, one: bool = False) -> Callable[[_Translator], None]:
@@ -509,7 +493,7 @@ def _with_numbers(kind: str, attribute: str, what: str, one: bool = False) -> Ca
     return write
 
 
-_OPERATORS: Final[dict[str, Callable[[_Translator], None]]] = {
+_OPERATORS: Final[dict[str, Callable[[_Translator], Any]]] = {
     **{name.upper(): _binary(name) for name in ("add", "div", "mul", "sub")},
     "ARG_MAX": _with_numbers("argmax", "axis", "axis", one=True),
     "CAST": _Translator.cast,

@@ -209,7 +209,9 @@ class _File:
             graph.OperatorsLength, lambda at: self._operator(graph.Operators(at), at), "operators"
         )
         inputs, outputs = self._numbers(graph, "Inputs"), self._numbers(graph, "Outputs")
-        _check(tensors, operators, (*inputs, *outputs))
+        used = {number for one in operators for number in (*one.inputs, *one.outputs)} - {-1}
+        if not {*used, *inputs, *outputs} <= {*range(len(tensors))}:
+            raise ModelError(f"names tensors that it does not have; {_AGAIN}")
         return TfliteFile(*_dequantised(tensors, operators), inputs, outputs, self._budget)
 
     def _each(self, length: Callable[[], int], make: Callable[[int], Any], what: str) -> tuple[Any, ...]:
@@ -276,15 +278,6 @@ class _File:
             options.Init(table.Bytes, table.Pos)
         inputs, outputs = self._numbers(found, "Inputs"), self._numbers(found, "Outputs")
         return TfliteOperator(kind, index, inputs, outputs, options)
-
-
-def _check(
-    tensors: tuple[TfliteTensor, ...], operators: tuple[TfliteOperator, ...], ends: tuple[int, ...]
-) -> None:
-    """Refuse numbers of tensors that there are not."""
-    used = {number for one in operators for number in (*one.inputs, *one.outputs)} - {-1}
-    if not (used | {*ends}) <= {*range(len(tensors))}:
-        raise ModelError(f"names tensors that it does not have; {_AGAIN}")
 
 
 def _dequantised(

@@ -97,9 +97,8 @@ class _Program:
         output = str(node.get("name") or (outputs[0] if outputs else name))
         results = self.to.known[output] = self._call(name, target, named, output)
         if len(outputs) > 1 or "as_tensors" in next(iter(node["outputs"]), {}):
-            results = [
-                self.to.call("getitem", (results, at), {}, output, "getitem") for at in range(len(outputs))
-            ]
+            each = range(len(outputs))
+            results = [self.to.call("getitem", (results, at), {}, output, "getitem") for at in each]
         else:
             results = [results]
         for output, value in zip(outputs, results, strict=False):
@@ -223,8 +222,7 @@ class Archive:
         return (array.astype(np.uint32) << 16).view(np.float32) if kind == _BFLOAT16 else array
 
     def _json(self, name: str) -> Any:
-        data = self._bytes(name, _MAX_JSON)
-        return json.loads(data)
+        return json.loads(self._bytes(name, _MAX_JSON))
 
     def _bytes(self, name: str, most: int = 2**62) -> bytes:
         info = self._zip.getinfo(self._names[name])

@@ -46,10 +46,9 @@ def read_module(module: Any, options: ReadOptions, report: ReportBuilder) -> Net
         root.add_module(type(module).__name__.lower(), module)
         module = root
     unrolled: list[str] = []
-    graph = translate(module, trace(torch, module, unrolled), options, report)
-    graph = replace(graph, unrolled=bool(unrolled))
-    if not plain or unrolled:
-        graph = replace(graph, words=replace(graph.words, split=""))
+    graph = Walk(module, trace(torch, module, unrolled)).translated(options, report)
+    words = graph.words if plain and not unrolled else replace(graph.words, split="")
+    graph = replace(graph, unrolled=bool(unrolled), words=words)
     network = read(graph, options, report)
     _report_unused(module, graph, report)
     return network
@@ -165,17 +164,14 @@ def _record(function: Any, *args: Any, **kwargs: Any) -> Any:
 # Translation
 
 
-def translate(root: Any, graph: Any, options: ReadOptions, report: ReportBuilder) -> Graph:
-    """Translate a graph of torch.fx, whose modules and tensors are attributes of ``root``."""
-    walk = Walk(root, graph)
-    return walk.translated(options, report)
-
-
 _SPLIT = "rtlstm.split(model, x) leaves in PyTorch what the core cannot compute"
 
 
 class Walk:
-    """Goes through the nodes once; ``values`` has what each of them gives."""
+    """Goes once through a graph of torch.fx, whose modules and tensors are attributes of ``root``.
+
+    ``values`` has what each of its nodes gives.
+    """
 
     def __init__(self, root: Any, graph: Any) -> None:
         self.root, self.nodes = root, list(graph.nodes)
@@ -235,11 +231,8 @@ class Walk:
             schema = torch._C._jit_get_schemas_for_operator(f"aten::{name}")[0]
             kwargs |= dict(zip((argument.name for argument in schema.arguments), args, strict=False))
             args = ()
-        overwrites = (
-            (kind.endswith("_") and not kind.endswith("__"))
-            or name in _OVERWRITES
-            or kwargs.get("inplace") is True
-        )
+        in_place = kind.endswith("_") and not kind.endswith("__")
+        overwrites = in_place or name in _OVERWRITES or kwargs.get("inplace") is True
         return self.to.call(name.rstrip("_"), args, kwargs, node.name, kind, overwrites=overwrites)
 
     def _module(self, node: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -374,19 +367,17 @@ class _Reader:
 
     def plain(self, module: Any, name: str) -> Any:
         """Return a module with plain ones in it: a copy that shares the others, and all tensors."""
-        if id(module) not in self.made:
+        key_of = id(module)
+        if key_of not in self.made:
             kind = _kind(module)
             if kind:
-                self.made[id(module)] = self._replaced(module, kind, name or kind)
+                module = self._replaced(module, kind, name or kind)
             elif has_brevitas(module):
-                changed = copy.copy(module)
-                parts = module.named_children()
+                parts, module = module.named_children(), copy.copy(module)
                 children = {key: self.plain(part, f"{name}.{key}".lstrip(".")) for key, part in parts}
-                changed.__dict__["_modules"] = {**module._modules, **children}
-                self.made[id(module)] = changed
-            else:
-                self.made[id(module)] = module
-        return self.made[id(module)]
+                module.__dict__["_modules"] = {**module._modules, **children}
+            self.made[key_of] = module
+        return self.made[key_of]
 
     def _replaced(self, module: Any, kind: str, name: str) -> Any:
         makers: dict[str, Callable[[Any, str], Any]] = {
@@ -394,9 +385,7 @@ class _Reader:
             "QuantLinear": self._linear,
             "QuantLSTM": self._recurrent,
             "QuantRNN": self._recurrent,
-            "QuantReLU": self._activation("ReLU"),
-            "QuantSigmoid": self._activation("Sigmoid"),
-            "QuantTanh": self._activation("Tanh"),
+            **{f"Quant{kind}": partial(self._activation, kind) for kind in ("ReLU", "Sigmoid", "Tanh")},
         }
         forwards = [getattr(base, "forward", None) for base in type(module).__mro__ if base.__name__ == kind]
         if kind not in makers or type(module).forward is not forwards[0]:
@@ -410,17 +399,13 @@ class _Reader:
 
     # Modules
 
-    def _activation(self, kind: str) -> Callable[[Any, str], Any]:
-        def make(module: Any, name: str) -> Any:
-            self._round(module.input_quant, f"what {name!r} reads")
-            self._round(module.act_quant, repr(name))
-            return getattr(self.torch.nn, kind)()
-
-        return make
+    def _activation(self, kind: str, module: Any, name: str) -> Any:
+        self._round(module.input_quant, f"what {name!r} reads")
+        self._round(module.act_quant, repr(name))
+        return getattr(self.torch.nn, kind)()
 
     def _identity(self, module: Any, name: str) -> Any:
-        kind = "ReLU" if _begins_at_zero(module.act_quant) else "Identity"
-        return self._activation(kind)(module, name)
+        return self._activation("ReLU" if _begins_at_zero(module.act_quant) else "Identity", module, name)
 
     def _linear(self, module: Any, name: str) -> Any:
         self._round(module.input_quant, f"what {name!r} reads")
@@ -436,10 +421,7 @@ class _Reader:
         """QuantLSTM or QuantRNN: one layer's weights are those of its gates."""
         layers = [list(directions) for directions in module.layers]
         first, lstm = layers[0][0], _kind(module) == "QuantLSTM"
-        options: dict[str, Any] = {
-            "batch_first": first.cell.batch_first,
-            "bidirectional": len(layers[0]) == 2,
-        }
+        options = {"batch_first": first.cell.batch_first, "bidirectional": len(layers[0]) == 2}
         if not lstm:
             relu = isinstance(first.cell.act_fn, self.torch.nn.ReLU)
             options["nonlinearity"] = "relu" if relu else "tanh"
@@ -499,9 +481,8 @@ class _Reader:
     def _round(self, proxy: Any, what: str) -> None:
         """Note what an activation's quantiser does."""
         if proxy.is_quant_enabled:
-            bits, step, zero = (
-                float(part().reshape(-1)[0]) for part in (proxy.bit_width, proxy.scale, proxy.zero_point)
-            )
+            parts = (proxy.bit_width, proxy.scale, proxy.zero_point)
+            bits, step, zero = (float(part().reshape(-1)[0]) for part in parts)
             most = (2 ** (bits - 1 if proxy.is_signed else bits) - 1 - zero) * step
             self.roundings.append(f"{what} to {bits:g} bits, at most {most:.4g} in steps of {step:.4g}")
 

@@ -122,6 +122,11 @@ def _weight(call: Call, name: str) -> Any:
     return value
 
 
+def _addmm(call: Call) -> Any:
+    factors = {name: call.number(name, 1.0) for name in ("alpha", "beta")}
+    return call.emit("gemm", call.get("mat1"), call.get("mat2"), call.x, **factors)
+
+
 def _conv(call: Call) -> Any:
     weight, mode = _weight(call, "weight"), call.get("padding_mode", default="zeros")
     if call.get("transposed") is True:
@@ -407,7 +412,7 @@ def _greater(call: Call) -> Any:
     return _fires(call, call.number("other"))
 
 
-def _compare(operator: str, call: Call) -> Any:
+def _pair(operator: str, call: Call) -> Any:
     return call.emit(operator, call.x, call.get("other"))
 
 
@@ -700,15 +705,8 @@ _TABLE: dict[str, Translation] = {
     "linear: x weight bias": lambda call: call.emit(
         "linear", call.x, _weight(call, "weight"), call.get("bias")
     ),
-    "addmm: x mat1 mat2 beta alpha": lambda call: call.emit(
-        "gemm",
-        call.get("mat1"),
-        call.get("mat2"),
-        call.x,
-        alpha=call.number("alpha", 1.0),
-        beta=call.number("beta", 1.0),
-    ),
-    "bmm matmul mm: x other/mat2": lambda call: call.emit("matmul", call.x, call.get("other")),
+    "addmm: x mat1 mat2 beta alpha": _addmm,
+    "bmm matmul mm: x other/mat2": partial(_pair, "matmul"),
     "_convolution conv conv1d conv2d convolution: "
     "x weight bias stride padding dilation groups transposed": _conv,
     "batch_norm: x running_mean running_var weight bias training momentum eps": _batch_norm,
@@ -728,24 +726,17 @@ _TABLE: dict[str, Translation] = {
     "imul mul multiply: x other": lambda call: _binary(call, "mul"),
     "div divide itruediv true_divide truediv: x other rounding_mode": lambda call: _binary(call, "div"),
     "floordiv: x other": _floordiv,
-    "maximum: x other": lambda call: call.emit("max", call.x, call.get("other")),
-    "minimum: x other": lambda call: call.emit("min", call.x, call.get("other")),
     "max min: x dim/other keepdim": _extreme,
     "amax amin: x dim keepdim": _reduce,
     "glu: x dim": lambda call: call.emit("glu", call.x, axis=call.whole(call.get("dim", default=-1))),
     "lerp: x end weight": _lerp,
     "neg negative": lambda call: call.emit("neg", call.x),
     "clamp clip: x min max": lambda call: call.emit("clip", call.x, call.get("min"), call.get("max")),
-    **{
-        f"{names}: x other": partial(_compare, operator)
-        for operator, names in {
-            "greaterorequal": "ge greater_equal",
-            "less": "less lt",
-            "lessorequal": "le less_equal",
-            "max": "maximum",
-            "min": "minimum",
-        }.items()
-    },
+    "ge greater_equal: x other": partial(_pair, "greaterorequal"),
+    "less lt: x other": partial(_pair, "less"),
+    "le less_equal: x other": partial(_pair, "lessorequal"),
+    "maximum: x other": partial(_pair, "max"),
+    "minimum: x other": partial(_pair, "min"),
     "greater gt: x other": _greater,
     "heaviside: x values": _heaviside,
     "where: condition x other": lambda call: call.emit(

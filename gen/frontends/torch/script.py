@@ -13,7 +13,7 @@ import re
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from types import SimpleNamespace
 from typing import Any, BinaryIO
 
@@ -86,17 +86,14 @@ def translate_script(module: Any, options: ReadOptions, report: ReportBuilder) -
         report.note(
             f"the forward of {path!r} is read, which calls {options.lstm!r}; what calls it stays outside"
         )
-    forward = _forward(base)
-    walk = _Walk(module, report)
-    inputs = [value.debugName() for value in forward.graph.inputs()]
-    scope: dict[str, Any] = {inputs[0]: _Path(path)}
-    for name in inputs[1:]:
-        scope[name] = walk.to.input(walk.fresh(name.replace(".", "_")))
+    forward, walk = _forward(base), _Walk(module, report)
+    itself, *inputs = [value.debugName() for value in forward.graph.inputs()]
+    given = {name: walk.to.input(walk.fresh(name.replace(".", "_"))) for name in inputs}
     if script_kind(base) in _RECURRENT and not path:
-        alone = script_kind(base).lower()
-        given = tuple(scope[name] for name in inputs[1:])
-        return walk.to.graph(walk.leaf(base, "", alone, forward, given), options, report)
-    return walk.to.graph(walk.block(forward.graph, scope), options, report)
+        found = walk.leaf(base, "", script_kind(base).lower(), forward, tuple(given.values()))
+    else:
+        found = walk.block(forward.graph, {itself: _Path(path), **given})
+    return walk.to.graph(found, options, report)
 
 
 def script_kind(module: Any) -> str:
@@ -270,7 +267,8 @@ class _Walk:
         blocks = list(node.blocks())
         if isinstance(condition, bool):
             return self.block(blocks[0 if condition else 1], scope)
-        possible = [block for block in blocks if not _raises(block)]
+        raises = "prim::RaiseException"
+        possible = [block for block in blocks if all(node.kind() != raises for node in block.nodes())]
         if len(possible) > 1:
             called = [_called(block) for block in possible]
             if called[0] != called[1] or not list(node.outputs()):
@@ -351,10 +349,6 @@ def _results(inner: Any, called: Any) -> Any:
     return items[0] if len(items) == 1 else tuple(items)
 
 
-def _raises(block: Any) -> bool:
-    return any(node.kind() == "prim::RaiseException" for node in block.nodes())
-
-
 def _called(block: Any) -> tuple[str, ...]:
     """Names of the modules that a block calls."""
     owners = [next(iter(node.inputs())).node() for node in _find(block, ["prim::CallMethod"])]
@@ -375,16 +369,14 @@ def _fold(kind: str, args: list[Any]) -> tuple[Any] | None:
     return None
 
 
-def _find(graph: Any, kinds: Collection[str]) -> list[Any]:
+def _find(block: Any, kinds: Collection[str]) -> list[Any]:
     """Nodes of these kinds, in inner blocks too."""
-    return [node for node in _nodes(graph) if node.kind() in kinds]
-
-
-def _nodes(block: Any) -> Iterator[Any]:
+    found: list[Any] = []
     for node in block.nodes():
-        yield node
+        found += [node] if node.kind() in kinds else []
         for inner in node.blocks():
-            yield from _nodes(inner)
+            found += _find(inner, kinds)
+    return found
 
 
 def _only(graph: Any, kinds: tuple[str, ...], where: str) -> Any:

@@ -555,9 +555,7 @@ def _slice(array: Any, axes: Any, starts: Any, ends: Any, steps: Any) -> Any:
 
 
 def _reduce(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda array, keepdims, axes=None: function(
-        array, axis=axes and tuple(axes), keepdims=bool(keepdims)
-    )
+    return lambda array, keepdims, axes=None: function(array, axis=axes and (*axes,), keepdims=bool(keepdims))
 
 
 _FOLDED: dict[str, Callable[..., Any]] = {

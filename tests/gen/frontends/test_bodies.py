@@ -18,7 +18,7 @@ from rtlstm.gen.frontends.onnx.translate import translate as translate_onnx
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch.exported import translate_exported
-from rtlstm.gen.frontends.torch.module import trace, translate
+from rtlstm.gen.frontends.torch.module import Walk, trace
 from rtlstm.gen.frontends.torch.script import translate_script
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ModelError
@@ -362,7 +362,7 @@ def sources(tmp_path_factory):
 def translated(form, module, x, folder):
     options, report = ReadOptions(), ReportBuilder(form)
     if form == "module":
-        return translate(module, trace(torch, module), options, report)
+        return Walk(module, trace(torch, module)).translated(options, report)
     if form == "script":
         return translate_script(torch.jit.trace(module, x), options, report)
     if form == "exported":
