@@ -146,23 +146,22 @@ def regroup(
     if filled is None:
         return None
     # Merged axes are split first: the new shape may restore them.
-    atoms = [(atom, at) for at, tag in enumerate(tags) for atom in _atoms(tag)]
-    sizes = [
-        current[at] if atom == "M" else axis_sizes([atom], features)[0].resolved(known) for atom, at in atoms
+    atoms = [
+        (atom, current[at] if atom == "M" else axis_sizes([atom], features)[0].resolved(known))
+        for at, tag in enumerate(tags)
+        for atom in _atoms(tag)
     ]
-    long = [(atom, size) for (atom, _), size in zip(atoms, sizes, strict=True) if size != _ONE]
+    long = [(atom, size) for atom, size in atoms if size != _ONE]
     wanted = [size for size in filled if size != _ONE]
     runs = groups([size for _, size in long], wanted)
     if runs is None:
         return None
     made = _runs([atom for atom, _ in long], wanted, runs, features)
-    if made is None:
+    singles = _singles(atoms, filled, runs)
+    if made is None or singles is None:
         return None
-    kept, features = made
-    singles = _singles([(atom, size) for (atom, _), size in zip(atoms, sizes, strict=True)], filled, runs)
-    if singles is None:
-        return None
-    rest, ones = iter(kept), iter(singles)
+    (kept, features), ones = made, iter(singles)
+    rest = iter(kept)
     return tuple(next(ones) if size == _ONE else next(rest) for size in filled), features
 
 

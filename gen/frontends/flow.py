@@ -13,7 +13,7 @@ several outputs side by side. This is exact: each value is the same sum.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import count
 from operator import methodcaller
 from types import MappingProxyType
@@ -632,13 +632,12 @@ class Flow:
     ) -> "Flow":
         """Add a convolution that reads ``ahead`` steps ahead in an input: a window around each step."""
         flow = self._known(weight.shape[1], where)
-        total: Flow | None = None
+        taps: list[Flow] = []
         for tap, matrix in enumerate(weight.transpose(2, 0, 1)):
             steps = ahead - dilation * (weight.shape[2] - 1 - tap)
             read = flow._reading({term.source: term.source.later(steps) for term in flow.terms})
-            made = read._times(matrix, where)
-            total = made if total is None else total.plus(made, where)
-        assert total is not None
+            taps.append(read._times(matrix, where))
+        total = reduce(lambda one, other: one.plus(other, where), taps)
         return replace(total, bias=bias + total.bias, dense=name)
 
     def delays(self, steps: int, features: int, name: str, where: str) -> "Flow":

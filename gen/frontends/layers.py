@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -310,9 +311,8 @@ def _average_pool(step: Step) -> Value:
     value, attributes = step.only(), step.attributes()
     if len(attributes["size"]) != 1:
         raise ModelError(f"{step.where}: the kernel must have one axis, not {tuple(attributes['size'])}")
-    (size,), (stride,), (dilation,) = (
-        attributes["size"], attributes.get("strides", [1]), attributes.get("dilations", [1])
-    )  # fmt: skip
+    (size,), (stride,) = attributes["size"], attributes.get("strides", [1])
+    (dilation,) = attributes.get("dilations", [1])
     if value.flow.outputs is None:
         raise ModelError(f"{step.where} must follow a layer with weights, such as a convolution")
     axes = _axes_of(step, value, value.flow.outputs)
@@ -328,10 +328,8 @@ def _average_pool(step: Step) -> Value:
     history = dilation * (size - 1)
     flow = value.flow.delays(history, features, step.label, step.where).strided(stride, taps.phase)
     taken = range(0, history + 1, dilation)
-    parts = [flow.pick((every + at * features).tolist(), step.where) for at in taken]
-    total = parts[0]
-    for part in parts[1:]:
-        total = total.plus(part, step.where)
+    parts = (flow.pick((every + at * features).tolist(), step.where) for at in taken)
+    total = reduce(lambda one, other: one.plus(other, step.where), parts)
     return replace(value.computed(total.scale(np.array(1 / size), step.where), axes), extra=taps.extra)
 
 
@@ -404,10 +402,8 @@ def convolve_step(
     bias
         ``(outputs,)``.
     """
-    taps, offset = (
-        to_float64(np.asarray(weight), f"{name}: weight"),
-        to_float64(np.asarray(bias), f"{name}: bias"),
-    )
+    taps = to_float64(np.asarray(weight), f"{name}: weight")
+    offset = to_float64(np.asarray(bias), f"{name}: bias")
     if taps.ndim != 3 or offset.shape != taps.shape[:1]:
         raise ModelError(
             f"{name}: weight and bias must be (outputs, inputs, taps) and (outputs,), not {taps.shape} and "
@@ -527,13 +523,9 @@ def _flatten(step: Step) -> Value:
         return value
     rank = len(value.axes.tags)
     if "start" in attributes:
-        first, last = (
-            at % rank if -rank <= at < rank else at for at in (attributes["start"], attributes["end"])
-        )
-        joined = _last_steps(step, value, first, last)
-        if joined is not None:
-            return joined
-        return step.moved(value.axes.flatten(attributes["start"], attributes["end"], step.where))
+        ends = (attributes["start"], attributes["end"])
+        joined = _last_steps(step, value, *(at % rank if -rank <= at < rank else at for at in ends))
+        return joined or step.moved(value.axes.flatten(*ends, step.where))
     cut = int(attributes.get("axis", 1))
     cut += rank if cut < 0 else 0
     joined = _last_steps(step, value, cut, rank - 1) if cut == 1 else None

@@ -201,13 +201,9 @@ class _Reader:
     # Dense layers
 
     def _candidates(self) -> list[str]:
-        names = []
-        for name, tensor in self.tensors.items():
-            base = name.removesuffix(".weight")
-            if name in self.used or base == name or not self._is_dense(tensor) or self._is_table(base):
-                continue
-            names.append(base)
-        return names
+        weights = [name for name in self.tensors if name.endswith(".weight") and name not in self.used]
+        names = [name.removesuffix(".weight") for name in weights if self._is_dense(self.tensors[name])]
+        return [name for name in names if not self._is_table(name)]
 
     def _is_table(self, name: str) -> bool:
         """Whether a tensor is an embedding by its shape: rows that the network reads, and no bias."""
@@ -251,16 +247,14 @@ class _Reader:
             )
         for choice in choices:
             weight, bias = self._dense_tensors(choice.name)
-            where = f"dense layer {choice.name!r}"
+            where, shape = f"dense layer {choice.name!r}", f"{weight.shape[1]} -> {weight.shape[0]}"
+            shape += f", {choice.activation}" + ", relu on its input" * choice.input_relu
             if choice.input_relu:
                 self.flow = self.flow.activate(RELU, f"{choice.name}_relu", where)
             self.flow = self.flow.linear(choice.name, where, weight, bias)
             if choice.activation != "identity":
                 function = ActivationFunction.of(choice.activation)
                 self.flow = self.flow.activate(function, choice.name, where)
-            shape = f"{weight.shape[1]} -> {weight.shape[0]}, {choice.activation}"
-            if choice.input_relu:
-                shape += ", relu on its input"
             self.report.node(choice.name, "dense", "core", shape)
         return choices[-1].name if choices else ""
 
@@ -399,31 +393,30 @@ def load_state_dict(file: BinaryIO, report: ReportBuilder) -> Tensors:
     if key:
         report.note(f"the state dict is the entry {key!r} of the file")
     tensors: Tensors = {}
-    packed = [str(name).removesuffix(_PACKED_LINEAR) for name in state if str(name).endswith(_PACKED_LINEAR)]
-    inside = {
-        str(name)
-        for name in state
+    named = [(str(name), value) for name, value in state.items()]
+    packed = [name.removesuffix(_PACKED_LINEAR) for name, _ in named if name.endswith(_PACKED_LINEAR)]
+    inside = [
+        name
+        for name, _ in named
         for owner in packed
-        if str(name) in (f"{owner}.scale", f"{owner}.zero_point")
-        or str(name).startswith(f"{owner}._packed_params.")
-    }
-    others = [str(name) for name, value in state.items() if not isinstance(value, torch.Tensor)]
-    others = [name for name in others if name not in inside]
+        if name in (f"{owner}.scale", f"{owner}.zero_point") or name.startswith(f"{owner}._packed_params.")
+    ]
+    others = [name for name, each in named if not isinstance(each, torch.Tensor) and name not in inside]
     if others:
         report.note(f"left out of the state dict, since they are no tensors: {listed(others)}")
     budget = Budget()
-    for name, tensor in state.items():
-        if str(name).endswith(_PACKED_LINEAR):
+    for name, tensor in named:
+        if name.endswith(_PACKED_LINEAR):
             # The weight of a quantised Linear, which is refused if a layer needs it.
             weight = tensor[0] if isinstance(tensor, tuple) and tensor else None
             kind = str(getattr(weight, "dtype", "an object")).removeprefix("torch.")
             other = _other(f"{kind} {_PACKED}", tuple(getattr(weight, "shape", ())))
-            tensors[f"{str(name).removesuffix(_PACKED_LINEAR)}.weight"] = other
-        if not isinstance(tensor, torch.Tensor) or str(name) in inside:
+            tensors[f"{name.removesuffix(_PACKED_LINEAR)}.weight"] = other
+        if not isinstance(tensor, torch.Tensor) or name in inside:
             continue
         if not tensor.is_nested:
-            budget.take(tensor.shape, f"tensor {str(name)!r}")  # strides of 0 let one element stand for all
-        tensors[str(name)] = _to_array(torch, tensor)
+            budget.take(tensor.shape, f"tensor {name!r}")  # strides of 0 let one element stand for all
+        tensors[name] = _to_array(torch, tensor)
     return tensors
 
 
@@ -638,19 +631,30 @@ def read_nam(path: Path, options: ReadOptions, report: ReportBuilder) -> Network
     config, weights = _contents(path)
     inputs, units, layers = (_size(config, name) for name in _SIZES)
     check_size((layers, 4 * units, inputs + units), "LSTM layers")
-    parts = _Parts(weights)
+
+    def take(what: str, *shape: int) -> Floats:
+        """The next array of a shape, off the front of the list."""
+        nonlocal weights
+        count, left = int(np.prod(shape)), len(weights)
+        if count > left:
+            raise ModelError(
+                f"'weights' ends within {what}: {count} numbers must be left, but {left} are; {_AGAIN}"
+            )
+        array, weights = weights[:count], weights[count:]
+        return array.reshape(shape)
+
     stack: list[Lstm | Dense] = []
     h, c = [], []
     for index in range(layers):
-        width = units if index else inputs
-        matrix = parts.take("weights", index, 4 * units, width + units)
-        bias = parts.take("bias", index, 4 * units)
+        width, where = units if index else inputs, f"of layer {index}"
+        matrix, bias = take(f"weights {where}", 4 * units, width + units), take(f"bias {where}", 4 * units)
         stack.append(Lstm(name=f"lstm{index}", w_ih=matrix[:, :width], w_hh=matrix[:, width:], bias=bias))
-        h.append(parts.take("h", index, units))
-        c.append(parts.take("c", index, units))
+        h.append(take(f"h {where}", units))
+        c.append(take(f"c {where}", units))
         report.node(f"lstm{index}", "LSTM", "core", f"{width} -> {units}")
-    head, bias = parts.take("the head's weights", None, 1, units), parts.take("the head's bias", None, 1)
-    parts.end()
+    head, bias = take("the head's weights", 1, units), take("the head's bias", 1)
+    if len(weights):
+        raise ModelError(f"'weights' has {len(weights)} numbers more than 'config' tells of; {_AGAIN}")
     stack.append(Dense(name="head", weight=head, bias=bias))
     report.node("head", "Linear", "core", f"{units} -> 1")
     report.initial_state = (tuple(h), tuple(c))
@@ -696,27 +700,3 @@ def _size(config: dict[str, Any], name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ModelError(f"'config' must have a whole number {name!r} of 1 or more, not {value!r}; {_AGAIN}")
     return value
-
-
-class _Parts:
-    """Takes arrays off the list of weights, from its front."""
-
-    def __init__(self, weights: Floats) -> None:
-        self._weights, self._at = weights, 0
-
-    def take(self, what: str, layer: int | None, *shape: int) -> Floats:
-        """Return the next array of a shape."""
-        count, left = int(np.prod(shape)), len(self._weights) - self._at
-        if count > left:
-            where = "" if layer is None else f" of layer {layer}"
-            raise ModelError(
-                f"'weights' ends within {what}{where}: {count} numbers must be left, but {left} are; {_AGAIN}"
-            )
-        self._at += count
-        return self._weights[self._at - count : self._at].reshape(shape)
-
-    def end(self) -> None:
-        """Refuse a list that goes on."""
-        left = len(self._weights) - self._at
-        if left:
-            raise ModelError(f"'weights' has {left} numbers more than 'config' tells of; {_AGAIN}")
