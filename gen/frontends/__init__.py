@@ -167,7 +167,7 @@ def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Netwo
 
 _READERS: Final = {
     "exported": ("torch.exported", "read_exported"),
-    "module": ("torch.module", "read_module"),
+    "module": ("torch", "read_module"),
     "nam": ("tensors", "read_nam"),
     "onnx": ("onnx.translate", "read_onnx"),
     "safetensors": ("tensors", "read_safetensors"),

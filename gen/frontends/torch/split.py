@@ -18,7 +18,7 @@ from torch.fx.node import map_arg
 from rtlstm.gen.frontends.graph import Wiring
 from rtlstm.gen.frontends.reading import ReadOptions, ReadResult, ReportBuilder
 from rtlstm.gen.frontends.split import Cut, End, Move, Order, divide, find_cut
-from rtlstm.gen.frontends.torch.module import Walk, has_brevitas, trace
+from rtlstm.gen.frontends.torch import Walk, has_brevitas, trace
 from rtlstm.gen.frontends.torch.translate import Packed, flat
 from rtlstm.host.torch import Form, calls_of, check_detached, instead_of, run_model
 from rtlstm.spec.errors import ConfigurationError, InputError, ModelError

@@ -17,8 +17,8 @@ from rtlstm.gen.frontends.onnx.translate import take_branches
 from rtlstm.gen.frontends.onnx.translate import translate as translate_onnx
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
+from rtlstm.gen.frontends.torch import Walk, trace
 from rtlstm.gen.frontends.torch.exported import translate_exported
-from rtlstm.gen.frontends.torch.module import Walk, trace
 from rtlstm.gen.frontends.torch.script import translate_script
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ModelError
