@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from rtlstm.gen.frontends.child import FOREIGN, read_in_child
-from rtlstm.gen.frontends.plugins import FRONT_ENDS, FrontEnd, detect, find_front_end, read_offered
+from rtlstm.gen.frontends.plugins import FRONT_ENDS, FrontEnd, detect, find_front_end, offered
 from rtlstm.gen.frontends.reading import ModelReport, NodeReport, ReadOptions, ReadResult, ReportBuilder
 from rtlstm.host.embeddings import Embedding
 from rtlstm.spec.errors import ConfigurationError, ModelError
@@ -150,9 +150,10 @@ def _read(source: Any, options: ReadOptions, report: ReportBuilder) -> ReadResul
 
 
 def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Network:
-    offered = find_front_end(source)
-    if offered is not None:
-        return read_offered(offered, source, options, report)
+    other = find_front_end(source)
+    if other is not None:
+        front_end = FRONT_ENDS[other]
+        return offered(FRONT_ENDS.label(other), Network, lambda: front_end.read(source, options, report))
     kind = "module" if is_module(source) else "exported" if _is_live(source) else detect(Path(source))
     if options.begin is not None and kind not in ("onnx", "tflite"):
         raise ModelError("`begin` names a tensor of an ONNX or TFLite model, and this is none; leave it out")

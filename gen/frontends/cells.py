@@ -63,10 +63,6 @@ class Linears:
         self._budget.take(value.shape, f"the constant {node.inputs[index]!r}")
         return np.asarray(value, dtype=np.float64)
 
-    def _is_last(self, tensor: str, axis: int) -> bool:
-        rank = len(self.graph.shape(tensor)) or 2  # of a cell that handles one step
-        return axis in (-1, rank - 1)
-
     def _product(self, tensor: str, weight: Floats, bias: Floats) -> Linear | None:
         """Read a product with a tensor, or with a concatenation of two."""
         node = self.graph.producer(tensor)
@@ -116,7 +112,7 @@ class Linears:
     def _split(self, node: Node, tensor: str) -> Linear | None:
         whole = self._known[node.inputs[0]]
         axis = int(node.attributes.get("axis", 0))
-        if whole is None or not self._is_last(node.inputs[0], axis):
+        if whole is None or not self.graph.is_last(node.inputs[0], axis):
             return None
         rows, parts = len(whole.bias), len(node.outputs)
         sizes = self.graph.numbers(node, "split", 1) or [-(-rows // parts)] * parts
@@ -130,7 +126,7 @@ class Linears:
         starts, ends, axes, steps = (self.graph.numbers(node, name, at) for at, name in names)
         if whole is None or starts is None or ends is None or axes is None or len(axes) != 1:
             return None
-        if not self._is_last(node.inputs[0], axes[0]) or steps not in (None, [1]):
+        if not self.graph.is_last(node.inputs[0], axes[0]) or steps not in (None, [1]):
             return None
         return whole.rows(slice(starts[0], ends[0]))
 

@@ -111,15 +111,14 @@ class Forms:
     def width(self, tensor: str) -> int:
         """How many elements a tensor has in a step; 0 if that cannot be told."""
         tensor = self.behind(tensor)
-        if tensor not in self._widths:
-            first = not any(wide == 0 for wide in self._widths.values())
-            self._widths[tensor] = 0  # while it is searched for, for a state depends on itself
-            self._widths[tensor] = self._width(tensor)
-            found = self._widths[tensor]
-            if first:  # What was not found on the way here may be found on another one.
-                self._widths = {name: wide for name, wide in self._widths.items() if wide}
-            return found
-        return self._widths[tensor]
+        if tensor in self._widths:
+            return self._widths[tensor]
+        first = all(self._widths.values())
+        self._widths[tensor] = 0  # while it is searched for, for a state depends on itself
+        self._widths[tensor] = found = self._width(tensor)
+        if first:  # What was not found on the way here may be found on another one.
+            self._widths = {name: wide for name, wide in self._widths.items() if wide}
+        return found
 
     def _width(self, tensor: str) -> int:
         shape = self.graph.shape(tensor)
@@ -236,15 +235,8 @@ class Forms:
         begin, end, step = chosen.indices(wide)
         if begin >= end or step < 1:
             return None
-        terms = {
-            name: (weight if weight.ndim > 1 else np.eye(wide) * weight)[chosen]
-            for name, weight in whole.terms.items()
-        }
+        terms = {name: as_matrix(weight, wide)[chosen] for name, weight in whole.terms.items()}
         return Form(terms, np.broadcast_to(whole.bias, (wide,))[chosen])
-
-    def _is_last(self, tensor: str, axis: int) -> bool:
-        rank = len(self.graph.shape(tensor)) or 2  # of a cell that handles one step
-        return axis in (-1, rank - 1)
 
     def _part_of(self, node: Node, tensor: str) -> slice:
         """The elements of a tensor that a node splits off."""
@@ -254,7 +246,7 @@ class Forms:
         return slice(sum(sizes[:at]), sum(sizes[: at + 1]))
 
     def _split(self, node: Node, tensor: str) -> Form | None:
-        last = self._is_last(node.inputs[0], int(node.attributes.get("axis", 0)))
+        last = self.graph.is_last(node.inputs[0], int(node.attributes.get("axis", 0)))
         return self._rows(node, self._part_of(node, tensor)) if last else None
 
     def _cut_of(self, node: Node) -> slice | None:
@@ -262,9 +254,8 @@ class Forms:
         starts, ends, axes, steps = (self._numbers(node, name, at) for at, name in given)
         if starts is None or ends is None or axes is None or len(axes) != 1:
             return None
-        return (
-            slice(starts[0], ends[0], (steps or [1])[0]) if self._is_last(node.inputs[0], axes[0]) else None
-        )
+        last = self.graph.is_last(node.inputs[0], axes[0])
+        return slice(starts[0], ends[0], (steps or [1])[0]) if last else None
 
     def _slice(self, node: Node, _: str) -> Form | None:
         cut = self._cut_of(node)

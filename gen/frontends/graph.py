@@ -280,6 +280,10 @@ class Graph(Wiring[Node]):
             return None if given is None else [int(value) for value in values]
         return self.integers(node.inputs[index]) if len(node.inputs) > index else None
 
+    def is_last(self, tensor: str, axis: int) -> bool:
+        """Whether an axis is a tensor's last one; it has two, as a cell's step, if nothing is known."""
+        return axis in (-1, (len(self.shape(tensor)) or 2) - 1)
+
     def shape(self, tensor: str, *, folded: bool = False) -> tuple[int | None, ...]:
         """Sizes of a tensor's axes with None for names; empty if nothing is known."""
         sizes = (folded and self.folded_dimensions) or self.dimensions

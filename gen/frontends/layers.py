@@ -243,8 +243,7 @@ def _conv(step: Step) -> Value:
     if value.axes.tags[-1][0] == "K":
         return convolve_frames(step, value, weight, bias)
     dilation, stride = (attributes.get(name, [1])[0] for name in ("dilations", "strides"))
-    ahead = _ahead(step, weight, value)
-    if ahead:
+    if ahead := _ahead(step, weight, value):
         axes = _axes_of(step, value, weight.shape[1])
         flow = value.flow.convolve_around(step.label, step.where, weight, bias, dilation, ahead)
         step.notes.append(
@@ -460,6 +459,15 @@ def _transpose(step: Step) -> Value:
     return step.moved(axes.transpose(perm, step.where))
 
 
+def _squeeze(step: Step) -> Value:
+    axes, strict = step.only().axes, bool(step.attributes().get("strict", True))
+    return step.moved(axes.squeeze(step.numbers("axes", 1), step.where, strict=strict))
+
+
+def _unsqueeze(step: Step) -> Value:
+    return step.moved(step.only().axes.unsqueeze(step.numbers("axes", 1) or [], step.where))
+
+
 def _shape(step: Step) -> Sequence[Size | None] | None:
     """The shape of a reshape, with sizes of tensors that only a run knows by their names."""
     given: Any = step.attributes().get("shape")
@@ -500,9 +508,8 @@ def _last_steps(step: Step, value: Value, first: int, last: int) -> Value | None
 
 def _reshape(step: Step) -> Value:
     value, shape = step.only(), _shape(step)
-    copies = not step.attributes().get("allowzero", 0)
+    copies, tags = not step.attributes().get("allowzero", 0), value.axes.tags
     known = step.sizes.known(step.node.inputs[0], value.axes)
-    tags = value.axes.tags
     if shape and len(shape) == 2 and len(tags) == 3 and tags[0] == "N" and shape[1] is not None:
         wide = shape[1].number if not shape[1].names else 0
         joined = _last_steps(step, value, 1, 2) if wide == -1 or wide > value.axes.features else None
@@ -511,9 +518,9 @@ def _reshape(step: Step) -> Value:
     axes = value.axes.reshape(shape, step.where, zero_copies=copies, known=known)
     if axes.lost and value.axes.frames > 1:
         value = join_frames(step, value)
-        if Size(0) in (shape or ())[value.axes.tags.index("F") :]:  # Copied sizes count the axes before.
-            return replace(value, axes=axes)
-        axes = value.axes.reshape(shape, step.where, zero_copies=copies, known=known)
+        # Copied sizes count the axes before.
+        if Size(0) not in (shape or ())[value.axes.tags.index("F") :]:
+            axes = value.axes.reshape(shape, step.where, zero_copies=copies, known=known)
     return replace(value, axes=axes)
 
 
@@ -714,16 +721,10 @@ MOVES: dict[str, Callable[[Step], Value | list[Value]]] = {
     "select": _part,
     "slice": _part,
     "split": _split,
-    "squeeze": lambda step: step.moved(
-        step.only().axes.squeeze(
-            step.numbers("axes", 1), step.where, strict=bool(step.attributes().get("strict", True))
-        )
-    ),
+    "squeeze": _squeeze,
     "tile": _repeat,
     "transpose": _transpose,
     "unpack": _unpack,
-    "unsqueeze": lambda step: step.moved(
-        step.only().axes.unsqueeze(step.numbers("axes", 1) or [], step.where)
-    ),
+    "unsqueeze": _unsqueeze,
 }
 """The operators, each with the function that applies it."""

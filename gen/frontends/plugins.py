@@ -132,18 +132,11 @@ def find_front_end(source: Any) -> str | None:
     return None
 
 
-def read_offered(name: str, source: Any, options: ReadOptions, report: ReportBuilder) -> Network:
-    """Read a source with the front end that recognises it.
-
-    Raises ModelError if the front end refuses it. Raises ConfigurationError if it raises something else, or
-    returns no network; the message names it.
-    """
-    front_end = FRONT_ENDS[name]
-    return offered(FRONT_ENDS.label(name), Network, lambda: front_end.read(source, options, report))
-
-
 def offered(label: str, kind: type[T], call: Callable[[], object]) -> T:
-    """Return what a function of another package gives, which ``label`` names; it must be of a kind."""
+    """Return what a function of another package gives, which ``label`` names; it must be of a kind.
+
+    Raises ConfigurationError if it gives something else, or raises another error than one of rtlstm's.
+    """
     with blamed(f"{label} must return a {kind.__name__} or raise a ModelError"):
         found = call()
     if not isinstance(found, kind):

@@ -415,15 +415,13 @@ class _Reader:
     def _begin_with_all(self) -> None:
         """Begin at several inputs of the model."""
         graph, several = self.graph, self.several
-        looked_up = {name for name in several if any(
-            graph.nodes[at].operator == "embedding" for at in graph.consumers(name)
-        )}  # fmt: skip
+        reads = {name: [graph.nodes[at].operator for at in graph.consumers(name)] for name in several}
+        looked_up = {name for name in several if "embedding" in reads[name]}
         along = [node.inputs[0] for node in graph.nodes if is_recurrent(node) or node.operator == "conv"]
         before = graph.ancestors(along)
         moving = {name for name in several if name in along or before & set(graph.consumers(name))}
-        rank = max(
-            len(graph.shape(name)) + (name in looked_up) for name in sorted({*several} - looked_up) or several
-        )
+        others = [name for name in several if name not in looked_up]
+        rank = max(len(graph.shape(name)) + (not others) for name in others or several)
         known: dict[str, Known] = {}
         for name in several:
             value = self._plain(name)

@@ -327,6 +327,11 @@ class _Reader:
 
 
 _PACKED = "packed by torch.ao.quantization, as quantize_dynamic does"
+QUANTISED = (
+    f"has weights {_PACKED}; give the model, or its state dict, from before that: rtlstm quantises by "
+    "itself, with `weight_bits=8`"
+)
+"""What is wrong with quantised modules of PyTorch, and what to do, as the end of a sentence."""
 _PACKED_LINEAR = "._packed_params._packed_params"
 _PACKED_NAMES = (b"_packed_params", b"_all_weight_values")
 """What names in a state dict of torch.ao.quantization have, where the weights are no tensors."""
@@ -378,7 +383,7 @@ def load_state_dict(file: BinaryIO, report: ReportBuilder) -> Tensors:
         file.seek(0)
         head = file.read(_HEAD)
         if any(name in head for name in _PACKED_NAMES):
-            raise ModelError(f"must hold tensors, but {quantised_refusal()}") from None
+            raise ModelError(f"must hold tensors, but {QUANTISED}") from None
         raise ModelError(
             "must be a state dict saved with torch.save(model.state_dict(), path), but is damaged or holds "
             "other objects; pickled modules are not loaded, for they can run code"
@@ -418,14 +423,6 @@ def load_state_dict(file: BinaryIO, report: ReportBuilder) -> Tensors:
             budget.take(tensor.shape, f"tensor {name!r}")  # strides of 0 let one element stand for all
         tensors[name] = _to_array(torch, tensor)
     return tensors
-
-
-def quantised_refusal() -> str:
-    """Return what is wrong with quantised modules of PyTorch, and what to do, as the end of a sentence."""
-    return (
-        f"has weights {_PACKED}; give the model, or its state dict, from before that: rtlstm quantises by "
-        "itself, with `weight_bits=8`"
-    )
 
 
 def _to_array(torch: Any, tensor: Any) -> Any:

@@ -234,7 +234,6 @@ class _Translator:
             (y, h, *states) if whole else ("", y, *states),
             layers=read,
             axes=("N", "T", "F"),
-            h_axes=("N", "F"),
             h_is_output=not whole,
         )
         if apart:

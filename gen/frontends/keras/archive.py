@@ -171,12 +171,8 @@ class Arrays:
         if self._group is None:
             return {}
         if not self._by_name:
-            group = self._group.group("vars")
-            numbers = dict(enumerate(names))
-            return {
-                numbers.get(int(name), name) if name.isdecimal() else name: array
-                for name, array in ([] if group is None else group.datasets())
-            }
+            group, numbers = self._group.group("vars"), {str(at): name for at, name in enumerate(names)}
+            return {numbers.get(name, name): array for name, array in (group.datasets() if group else ())}
         return {
             re.sub(r":\d+$", "", array.path.rsplit("/", 1)[-1]): array
             for array in self._group.walk()

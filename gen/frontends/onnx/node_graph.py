@@ -64,11 +64,10 @@ def _check_functions(model: Any) -> None:
         size = depth = 0
         for node in nodes:
             key = (node.domain, node.op_type, node.overload)
-            inner = (
-                [measure(graph.node) for graph in subgraphs(node)] if key not in functions else [call(key)]
-            )
-            size += sum(count for count, _ in inner) + (key not in functions)
-            depth = max(depth, *(below + (key in functions) for _, below in inner), 0)
+            called = key in functions
+            inner = [call(key)] if called else [measure(graph.node) for graph in subgraphs(node)]
+            size += sum(count for count, _ in inner) + (not called)
+            depth = max(depth, *(below + called for _, below in inner), 0)
         return size, depth
 
     def call(key: _Key) -> tuple[int, int]:
@@ -168,9 +167,8 @@ class Constants:
     def array(self, proto: Any) -> Any:
         """A tensor message as an array."""
         self.budget.take(proto.dims, f"tensor {proto.name!r}")
-        with one_error(
-            f"tensor {proto.name!r} is damaged: {{line}}", Exception
-        ):  # a type or size that is none
+        # a type or size that is none
+        with one_error(f"tensor {proto.name!r} is damaged: {{line}}", Exception):
             return self._onnx.numpy_helper.to_array(proto)
 
     def _compute(self, node: Any, inputs: list[Any]) -> Sequence[Any]:
@@ -308,9 +306,8 @@ def load_onnx(path: Path) -> Any:
     """Load and check an ONNX file, external weights included, functions inlined."""
     onnx = import_extra("onnx", "onnx")
     unreadable = "must be an ONNX model, but it is not one (or is damaged)"
-    with one_error(
-        f"{unreadable}: {{line}}", Exception
-    ):  # protobuf's own classes differ between its versions
+    # protobuf's own classes differ between its versions
+    with one_error(f"{unreadable}: {{line}}", Exception):
         model = onnx.load_model(str(path), load_external_data=False)
     if not model.graph.node and not model.graph.output:
         raise ModelError(f"{unreadable}: it holds no graph")

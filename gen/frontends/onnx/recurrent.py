@@ -81,11 +81,8 @@ def find_undefined(graph: OnnxGraph, model: Any) -> str:
         names = [name for name in node.input if name]
         if wrong := wrong_shape(graph, node, lambda name: _shape(types.get(name))):
             return wrong
-        if (
-            node.domain not in ("", "ai.onnx")
-            or any(subgraphs(node))
-            or not all(name in types for name in names)
-        ):
+        foreign = node.domain not in ("", "ai.onnx")
+        if foreign or any(subgraphs(node)) or not all(name in types for name in names):
             continue
         value = next((item.t for item in node.attribute if item.name == "value"), None)
         if node.op_type == "Constant" and value is not None:
@@ -188,11 +185,6 @@ def _written(wanted: list[str], sizes: Mapping[str, int]) -> str:
 def operator_functions() -> dict[str, FunctionName]:
     """The functions that are operators, too, by the operators' names."""
     return {key: name for key, name in functions("onnx").items() if ACTIVATIONS[name].onnx_operator}
-
-
-def included_operators() -> list[str]:
-    """Operators of rtlstm's own functions."""
-    return [each.onnx for each in ACTIVATIONS.included.values() if each.onnx and each.onnx_operator]
 
 
 def functions_of(operator: str) -> list[FunctionName]:

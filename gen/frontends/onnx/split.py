@@ -91,10 +91,8 @@ def _runner(model: Any) -> Any:
                 f"x must have what the part in front of the core reads, but {', '.join(map(repr, missing))} "
                 "is missing: give a tuple of inputs, or a dictionary"
             )
-        cast = {
-            name: np.asarray(given[name], onnx.helper.tensor_dtype_to_np_dtype(kind))
-            for name, kind in types.items()
-        }
+        kinds = {name: onnx.helper.tensor_dtype_to_np_dtype(kind) for name, kind in types.items()}
+        cast = {name: np.asarray(given[name], kind) for name, kind in kinds.items()}
         try:
             return dict(zip(names, session.run(None, cast), strict=True))
         except Exception as error:  # onnxruntime has errors of its own

@@ -24,7 +24,6 @@ from rtlstm.gen.frontends.onnx.recurrent import (
     Scan,
     find_undefined,
     functions_of,
-    included_operators,
     is_recurrent,
     operator_functions,
 )
@@ -121,10 +120,12 @@ _OPERATORS: Final[Mapping[str, str]] = {
     "Unsqueeze": "unsqueeze axes",
 }
 """ONNX's operators: ours, and attributes that are read, or change nothing when a trained model is used."""
+_INCLUDED: Final = [each.onnx for each in ACTIVATIONS.included.values() if each.onnx and each.onnx_operator]
+"""Operators of rtlstm's own activation functions."""
 _USUAL: Final = {"noop_with_empty_axes": 0, "select_last_index": 0, "spatial": 1}
 """Attributes of any operator that are read with this value alone, their default."""
 OFFERED: Final = Registry[Callable[[Step], Value]](
-    "ONNX operator", "rtlstm.onnx_operators", taken=(*_OPERATORS, *RECURRENT, "If", *included_operators())
+    "ONNX operator", "rtlstm.onnx_operators", taken=(*_OPERATORS, *RECURRENT, "If", *_INCLUDED)
 )
 """Operators of other packages: functions from a node to its result.
 

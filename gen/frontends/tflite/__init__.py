@@ -269,9 +269,8 @@ class _Translator:
         lstm.check()
         layer = lstm.layer(backward=axis is not None)
         axes = ("N", "T", "F") if first else ("T", "N", "F")
-        why = "has layout 1" if first else ""
-        given = {"layers": lambda: Recurrent((layer,)), "axes": axes, "h_axes": ("N", "F")}
-        self.node("recurrent", [self.read()], **given, why_sequences_first=why)
+        given: dict[str, Any] = {"axes": axes, "why_sequences_first": "has layout 1" if first else ""}
+        self.node("recurrent", [self.read()], layers=partial(Recurrent, (layer,)), **given)
 
     def slice(self) -> None:
         """A strided slice: a slice of ranges, and a selection of each single element.

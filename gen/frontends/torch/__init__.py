@@ -17,7 +17,7 @@ from rtlstm.gen.frontends.arrays import Floats, import_extra, listed
 from rtlstm.gen.frontends.graph import Graph
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
-from rtlstm.gen.frontends.tensors import quantised_refusal
+from rtlstm.gen.frontends.tensors import QUANTISED
 from rtlstm.gen.frontends.torch.operators import find, words
 from rtlstm.gen.frontends.torch.operators import modules as known_modules
 from rtlstm.gen.frontends.torch.translate import Constant, Translator, flat, loop_refusal
@@ -259,7 +259,7 @@ class Walk:
         import torch
 
         if type(module).__module__.startswith(_QUANTISED):
-            return f"{where} must be a module of torch.nn, but {quantised_refusal()}"
+            return f"{where} must be a module of torch.nn, but {QUANTISED}"
         if _has_hooks(module):
             return (
                 f"{where} has forward hooks, which are not supported; remove them first, those of "

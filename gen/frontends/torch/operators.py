@@ -123,7 +123,7 @@ def _weight(call: Call, name: str) -> Any:
 
 
 def _addmm(call: Call) -> Any:
-    factors = {name: call.number(name, 1.0) for name in ("alpha", "beta")}
+    factors: dict[str, Any] = {name: call.number(name, 1.0) for name in ("alpha", "beta")}
     return call.emit("gemm", call.get("mat1"), call.get("mat2"), call.x, **factors)
 
 
@@ -171,15 +171,12 @@ def _batch_norm(call: Call) -> Any:
 def _layer_norm(call: Call) -> Any:
     size = call.wholes(call.get("normalized_shape"), "normalized_shape")
     centre = "layer" in call.operation
-    given = [
-        None if call.get(name) is None else _weight(call, name) for name in ("weight", "bias")[: 1 + centre]
-    ]
+    names = ("weight", "bias")[: 1 + centre]
+    given = [None if call.get(name) is None else _weight(call, name) for name in names]
     # PyTorch's epsilon of an RMS norm is that of its numbers, if it has none.
     epsilon = call.number("eps", 1e-5 if centre else float(np.finfo(np.float32).eps))
-    axes = [-1 - at for at in range(len(size))]
-    return call.emit(
-        "layer_norm", call.x, *given, epsilon=epsilon, centre=centre, axes=axes, size=math.prod(size)
-    )
+    how: dict[str, Any] = {"axes": [-1 - at for at in range(len(size))], "size": math.prod(size)}
+    return call.emit("layer_norm", call.x, *given, epsilon=epsilon, centre=centre, **how)
 
 
 def _embedding(call: Call) -> Any:
@@ -408,7 +405,7 @@ def _heaviside(call: Call) -> Any:
 def _greater(call: Call) -> Any:
     other = call.get("other")
     if isinstance(other, Tensor) or not isinstance(call.x, Tensor) or np.size(Constant.of(other).value) != 1:
-        return call.emit("greater", call.x, other)
+        return _pair("greater", call)
     return _fires(call, call.number("other"))
 
 
@@ -739,9 +736,7 @@ _TABLE: dict[str, Translation] = {
     "minimum: x other": partial(_pair, "min"),
     "greater gt: x other": _greater,
     "heaviside: x values": _heaviside,
-    "where: condition x other": lambda call: call.emit(
-        "where", call.get("condition"), call.x, call.get("other")
-    ),
+    "where: condition x other": lambda call: call.emit("where", *map(call.get, ("condition", "x", "other"))),
     "clamp_min: x min": lambda call: call.emit("clip", call.x, call.get("min")),
     "clamp_max: x max": lambda call: call.emit("clip", call.x, None, call.get("max")),
     "hardsigmoid: x inplace": lambda call: _activate(call, ActivationFunction.of("hard_sigmoid", 1 / 6, 0.5)),

@@ -74,9 +74,8 @@ def split_module(module: nn.Module, options: ReadOptions, name: str | None, call
         # The build has the name of the class.
         return _divided(type(type(module).__name__, (_Alone,), {})(module), options, name)
     part = dict(module.named_modules()).get(options.lstm or "")
-    if options.lstm and part is not None and not isinstance(part, RECURRENT):
-        return _around(module, options.lstm, options.replace(lstm=None), name, calls)
-    if not _is_traced(module, calls):
+    larger = options.lstm and part is not None and not isinstance(part, RECURRENT)
+    if larger or not _is_traced(module, calls):
         return _around(module, options.lstm, options.replace(lstm=None), name, calls)
     return _divided(module, options, name)
 
@@ -94,8 +93,7 @@ def _is_traced(module: nn.Module, calls: Sequence[Any]) -> bool:
             except Exception:  # The trace left something out that the module does.
                 return False
             one, other = list(flat(found)), list(flat(run_model(module, args, kwargs)))
-            alike = len(one) == len(other) and all(map(_equal, one, other))
-            if not alike:
+            if len(one) != len(other) or not all(map(_equal, one, other)):
                 return False
     return True
 
@@ -170,7 +168,8 @@ class _Plan:
         self.wanted = [node.name for node in self.output.all_input_nodes]
         self.inside, self.past = divide(self.nodes, self.core, self.given, self.wanted)
         self.states = [node.args[1] if len(node.args) > 1 else node.kwargs.get("hx") for node in self.calls]
-        read = [each for state in self.states for each in _nodes_in(state)]
+        read: list[fx.Node] = []
+        map_arg(self.states, read.append)
         self.before = self.nodes.ancestors([self.begin.name, *self.past, *(each.name for each in read)])
         if self.before & (self.core | self.nodes.descendants(self.core)):
             raise ModelError("a state in which the core begins depends on the core itself; end before that")
@@ -240,12 +239,6 @@ class _Plan:
 
 _PACKED = Order(("T", "N", "F"))
 """The axes of a PackedSequence that was padded."""
-
-
-def _nodes_in(state: Any) -> list[fx.Node]:
-    found: list[fx.Node] = []
-    map_arg(state, found.append)
-    return found
 
 
 def _moved(x: torch.Tensor, moves: Sequence[Move], rows: Sequence[int] = (-1,)) -> torch.Tensor:
