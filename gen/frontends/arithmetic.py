@@ -75,9 +75,8 @@ def _pairs(step: Step, formula: str) -> Value:
     first, *others = at_last_step(step.values)
     for other in others:
         axes = _expect_alike(step, [first, other])
-        first = _together(
-            first, other, combine(formula, first.flow, other.flow, step.label, step.where), axes
-        )
+        flow = combine(formula, first.flow, other.flow, step.label, step.where)
+        first = _together(first, other, flow, axes)
     return first
 
 
@@ -209,9 +208,8 @@ def _concat(step: Step) -> Value:
     flow = without_identity(flows[0].join(flows[1:], step.where))
     state = values[0].state if all(value.state for value in values) else ""
     padded = next(filter(None, (value.padded for value in values)), "")
-    return replace(
-        _moving(values), flow=flow, axes=axes.with_features(flow.outputs or 0), state=state, padded=padded
-    )
+    axes = axes.with_features(flow.outputs or 0)
+    return replace(_moving(values), flow=flow, axes=axes, state=state, padded=padded)
 
 
 def _reduce(step: Step) -> Value:

@@ -493,11 +493,8 @@ class Axes:
         at = self._index(axis, where)
         tag = self.tags[at]
         last, first = tag == "T" and index == -1, tag == "T" and index == 0
-        if (
-            not (last or first)
-            and not (tag in SINGLE and index in (0, -1))
-            and not (tag == "L" and index == -1)
-        ):
+        only = (tag in SINGLE and index in (0, -1)) or (tag == "L" and index == -1)
+        if not (last or first or only):
             raise ModelError(
                 f"{where} takes element {index} of axis {at}, which is {_MEANING[tag[0]]}; of the steps "
                 "only the first, 0, or the last, -1, can be taken, and of a final state's layers the last"

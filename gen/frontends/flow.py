@@ -304,10 +304,8 @@ class _Widener:
             weights, fields = zip(*(self._spread(one, pace, number, gate) for gate in rows), strict=True)
             update = dict(fields[0])
             if values > 1:
-                update |= {
-                    "w_hh": None,
-                    "bias": np.repeat(one.bias.reshape(one.gates, -1), values, 0).ravel(),
-                }
+                bias = np.repeat(one.bias.reshape(one.gates, -1), values, 0).ravel()
+                update |= {"w_hh": None, "bias": bias}
             return one.replace(w_ih=np.concatenate(weights), **update)
 
         columns = np.arange(values * layer.outputs).reshape(values, -1)
@@ -413,10 +411,8 @@ class Flow:
 
     def _reading(self, others: Mapping[Source, Source]) -> "Flow":
         """The same of other sources."""
-        return replace(
-            self,
-            terms=tuple(replace(term, source=others.get(term.source, term.source)) for term in self.terms),
-        )
+        terms = (replace(term, source=others.get(term.source, term.source)) for term in self.terms)
+        return replace(self, terms=tuple(terms))
 
     def features(self, where: str) -> int:
         """Return the number of features; a ModelError that names ``where`` if no layer has shown it."""
@@ -623,9 +619,8 @@ class Flow:
         """Whether it is linear in one input of the model, so that it is zero where that is."""
         first = self.terms[0].source
         alone = first.layer is None and all(term.source is first for term in self.terms)
-        return (
-            alone and first.around.get(0, first) is first and not np.any(self.bias) and self.pace.every == 1
-        )
+        of_now = first.around.get(0, first) is first and self.pace.every == 1
+        return alone and of_now and not np.any(self.bias)
 
     def convolve_around(
         self, name: str, where: str, weight: Floats, bias: Floats, dilation: int, ahead: int

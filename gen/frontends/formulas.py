@@ -172,11 +172,9 @@ def _joined(graph: Graph, members: list[Node], made: Node, end: str | None) -> G
         name = node.outputs[0]
         if set(graph.consumers(name)) <= gone and not kept & {name, node.label}:
             gone.add(graph.index_of(name))
-    made = replace(made, notes=(), hidden=False, inner=())
-    nodes = [
-        made if at == last else each for at, each in enumerate(graph.nodes) if at == last or at not in gone
-    ]
-    return graph.with_nodes(nodes)
+    nodes = list(graph.nodes)
+    nodes[last] = replace(made, notes=(), hidden=False, inner=())
+    return graph.with_nodes([node for at, node in enumerate(nodes) if at == last or at not in gone])
 
 
 def join_norms(graph: Graph, end: str | None) -> tuple[Graph, tuple[str, ...]]:
@@ -384,11 +382,8 @@ def running_maximum(flow: Flow, name: str, where: str) -> Flow:
 def _layer(
     gates: Sequence[Flow], cell: CellBuilder, result: _Value, kind: str, name: str, where: str
 ) -> Flow:
-    rows = gates[0].join(gates[1:], where)
-    layer = Custom(
-        name=name, w_ih=rows.matrix, w_hh=None, bias=rows.bias, cell=cell.build(kind, result)
-    )  # fmt: skip
-    return rows.with_layer(layer)
+    rows, made = gates[0].join(gates[1:], where), cell.build(kind, result)
+    return rows.with_layer(Custom(name=name, w_ih=rows.matrix, w_hh=None, bias=rows.bias, cell=made))
 
 
 def _same(one: Flow, other: Flow) -> bool:
@@ -432,9 +427,8 @@ def _of_cell(cell: Cell, low: Floats, high: Floats) -> _Limits:
         elif step.kind == "subtract":
             limits = lows[0] - highs[1], highs[0] - lows[1]
         elif step.kind == "multiply":
-            ends = np.nan_to_num(
-                [a * b for a in args[0] for b in args[1]], nan=0.0, posinf=np.inf, neginf=-np.inf
-            )
+            products = [a * b for a in args[0] for b in args[1]]
+            ends = np.nan_to_num(products, nan=0.0, posinf=np.inf, neginf=-np.inf)
             limits = ends.min(axis=0), ends.max(axis=0)
         elif step.function == RELU:
             limits = np.maximum(lows[0], 0.0), np.maximum(highs[0], 0.0)

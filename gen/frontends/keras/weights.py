@@ -226,9 +226,8 @@ def recurrent(layer: KerasLayer, old: bool) -> Recurrent:
     """A recurrent layer's layers; ``old`` says that a Keras before 3 wrote the file."""
     both = layer.kind == "Bidirectional"
     notes: list[str] = []
-    made: list[Any] = (
-        [_both(layer, old, notes)] if both else [_direction(each, old) for each in _cells(layer)]
-    )
+    made: list[Any] = [_both(layer, old, notes)] if both else []
+    made = made or [_direction(each, old) for each in _cells(layer)]
     _note(layer, layer.config["layer"]["config"] if both else layer.config, notes)
     return Recurrent(tuple(made), tuple(notes))
 

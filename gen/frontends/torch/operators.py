@@ -241,12 +241,12 @@ class _Layers:
         first = self.batch_first and not isinstance(x, Packed)
         axes = ("N", "F") if self.cell else ("N", "T", "F") if first else ("T", "N", "F")
         h, c = (*states, None, None)[:2]
-        given: dict[str, Any] = {
-            "why_sequences_first": "has batch_first in PyTorch" if self.batch_first else ""
-        }
-        given |= {} if self.cell else {"h_axes": ("D", "N", "F")}
+        why = "has batch_first in PyTorch" if self.batch_first else ""
+        given: dict[str, Any] = {} if self.cell else {"h_axes": ("D", "N", "F")}
         read, ends = (x, h, c if long else None), "hc"[: 1 + long]
-        found = call.emit("recurrent", *read, outputs=ends, layers=self, axes=axes, **given)
+        found = call.emit(
+            "recurrent", *read, outputs=ends, layers=self, axes=axes, why_sequences_first=why, **given
+        )
         y = Packed(found[0]) if isinstance(x, Packed) else found[0]
         if self.cell and not call.why:
             return (y, found[2]) if long else y
