@@ -3,7 +3,7 @@
 A framework's graph says what stands on each side, and the reader what the core between them computes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -217,6 +217,17 @@ def _cut(read: ReadResult, found: Found | None, options: ReadOptions) -> Cut:
         recurrent.append((node, tuple(map(names.index, ours))))
     begun = options.lstm is None and not read.report.state_inputs
     return Cut(read, found.begin, order, tuple(ends), tuple(recurrent), begun)
+
+
+def in_front(wiring: Wiring[Any], core: set[int], tensors: Iterable[str]) -> set[int]:
+    """Return the nodes in front of the core that tensors need.
+
+    Raises ModelError if one of these depends on the core.
+    """
+    found = wiring.ancestors(tensors)
+    if found & (core | wiring.descendants(core)):
+        raise ModelError("a state in which the core begins depends on the core itself; end before that")
+    return found
 
 
 def divide(

@@ -98,6 +98,7 @@ _PRODUCTS_OF_AN_ELEMENT = 64
 """How many products count as one element: so the budget limits the time of matrix products, too."""
 _LOOPED = 16
 """How many elements one counts as, for operators that the evaluator computes in a Python loop."""
+_FOLD = "fold the model's constants first (for example with onnxsim)"
 _COMPUTED_OF_A_BYTE = 2
 """How many elements may be computed for each byte of a large model: eight for a weight of four bytes."""
 
@@ -117,9 +118,7 @@ class Constants:
         self._values: dict[str, Any] = {}
         self.budget = Budget(ModelError)
         limit = max(MAX_COMPUTED, _COMPUTED_OF_A_BYTE * model.ByteSize())
-        self._computed = Budget(
-            ModelError, "fold the model's constants first (for example with onnxsim)", limit
-        )
+        self._computed = Budget(ModelError, _FOLD, limit)
         for node in model.graph.node:
             varies = node.op_type.startswith(_RANDOM) or any(subgraphs(node))
             if all(map(self.__contains__, filter(None, node.input))) and not varies:
@@ -160,7 +159,7 @@ class Constants:
         node = self._nodes[tensor]
         inputs = [self._values[name] if name else None for name in node.input]
         failed = f"tensor {tensor!r} is computed from constants by {node.op_type}, which failed: {{line}}"
-        with one_error(f"{failed}; fold the model's constants first (for example with onnxsim)", Exception):
+        with one_error(f"{failed}; {_FOLD}", Exception):
             found = self._compute(node, inputs)
         self._values.update(zip(node.output, found, strict=False))
 

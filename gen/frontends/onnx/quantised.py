@@ -321,10 +321,8 @@ def _dequantise(
         return None
     whole = (integers.astype(np.int64) - offsets.astype(np.int64)).astype(scales.dtype)
     values = (whole * steps).astype(scales.dtype)
-    low, high = limits or bounds
-    return _Dequantised(
-        codes, values, np.abs(steps.astype(np.float64)), _bits(low, high), bool(np.any(zeros))
-    )
+    steps = np.abs(steps.astype(np.float64))
+    return _Dequantised(codes, values, steps, _bits(*(limits or bounds)), bool(np.any(zeros)))
 
 
 def _spread(values: Any, shape: tuple[int, ...], axis: int, block: int) -> Any | None:

@@ -14,7 +14,7 @@ from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, load_onnx
 from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
 from rtlstm.gen.frontends.onnx.translate import take_branches
 from rtlstm.gen.frontends.reading import ReadOptions, ReadResult
-from rtlstm.gen.frontends.split import Cut, divide, find_cut
+from rtlstm.gen.frontends.split import Cut, divide, find_cut, in_front
 from rtlstm.spec.errors import InputError, ModelError
 
 _AXES_AS_INPUT = 13
@@ -202,9 +202,7 @@ class _Plan:
         self.inside, self.past = divide(graph, self.core, self.given, graph.outputs)
         self.states = self._states()
         asked = [cut.begin, *(name for names in self.states for name in names), *self.past]
-        self.in_front = graph.ancestors(asked)
-        if self.in_front & (self.core | graph.descendants(self.core)):
-            raise ModelError("a state in which the core begins depends on the core itself; end before that")
+        self.in_front = in_front(graph, self.core, asked)
 
     def _states(self) -> list[list[str]]:
         """The tensors of initial states: h, and c of LSTMs, of each recurrent node."""

@@ -149,9 +149,8 @@ class _Translator:
         operator = self.operator
         given = (outputs or self.tensor(operator.outputs[0]),) if isinstance(outputs, str) else tuple(outputs)
         label = f"{operator.name}/{part}" if part else operator.name
-        self.nodes.append(
-            Node(kind, tuple(inputs), given, label, operator.kind, attributes, " operator", hidden=bool(part))
-        )
+        how: dict[str, Any] = {"attributes": attributes, "noun": " operator", "hidden": bool(part)}
+        self.nodes.append(Node(kind, tuple(inputs), given, label, operator.kind, **how))
         return given[0]
 
     def constant(self, name: str, values: Any) -> str:
@@ -462,11 +461,9 @@ class _Translator:
 
     def _hybrid(self, operator: TfliteOperator) -> bool:
         """Whether its weights are integers, but not what it reads."""
-        at = {_LSTM: 2, "FULLY_CONNECTED": 1}.get(operator.kind)
-        if at is None:
-            return False
+        at = {_LSTM: 2, "FULLY_CONNECTED": 1}.get(operator.kind, 0)
         source, weights = (self.file.tensors[operator.input(number)] for number in (0, at))
-        return bool(weights.bits) and not source.bits and not np.any(source.scales)
+        return at > 0 and bool(weights.bits) and not source.bits and not np.any(source.scales)
 
 
 def _binary(kind: str) -> Callable[[_Translator], None]:

@@ -242,11 +242,10 @@ class _Layers:
         axes = ("N", "F") if self.cell else ("N", "T", "F") if first else ("T", "N", "F")
         h, c = (*states, None, None)[:2]
         why = "has batch_first in PyTorch" if self.batch_first else ""
-        given: dict[str, Any] = {} if self.cell else {"h_axes": ("D", "N", "F")}
+        given: dict[str, Any] = {"axes": axes, "why_sequences_first": why}
+        given |= {} if self.cell else {"h_axes": ("D", "N", "F")}
         read, ends = (x, h, c if long else None), "hc"[: 1 + long]
-        found = call.emit(
-            "recurrent", *read, outputs=ends, layers=self, axes=axes, why_sequences_first=why, **given
-        )
+        found = call.emit("recurrent", *read, outputs=ends, layers=self, **given)
         y = Packed(found[0]) if isinstance(x, Packed) else found[0]
         if self.cell and not call.why:
             return (y, found[2]) if long else y

@@ -17,7 +17,7 @@ from torch.fx.node import map_arg
 
 from rtlstm.gen.frontends.graph import Wiring
 from rtlstm.gen.frontends.reading import ReadOptions, ReadResult, ReportBuilder
-from rtlstm.gen.frontends.split import Cut, End, Move, Order, divide, find_cut
+from rtlstm.gen.frontends.split import Cut, End, Move, Order, divide, find_cut, in_front
 from rtlstm.gen.frontends.torch import Walk, has_brevitas, trace
 from rtlstm.gen.frontends.torch.translate import Packed, flat
 from rtlstm.host.torch import Form, calls_of, check_detached, instead_of, run_model
@@ -170,9 +170,8 @@ class _Plan:
         self.states = [node.args[1] if len(node.args) > 1 else node.kwargs.get("hx") for node in self.calls]
         read: list[fx.Node] = []
         map_arg(self.states, read.append)
-        self.before = self.nodes.ancestors([self.begin.name, *self.past, *(each.name for each in read)])
-        if self.before & (self.core | self.nodes.descendants(self.core)):
-            raise ModelError("a state in which the core begins depends on the core itself; end before that")
+        asked = [self.begin.name, *self.past, *(each.name for each in read)]
+        self.before = in_front(self.nodes, self.core, asked)
 
     def _node(self, tensor: str, *, call: bool = False) -> fx.Node:
         """The node that gives a tensor of the reader's graph; or the call of the module that does."""
