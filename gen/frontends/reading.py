@@ -170,6 +170,11 @@ Role = Literal["core", "shape", "state", "outside", "refused"]
 """How a node is treated: computed by the core, only moving axes, only about state, left outside
 of the core (its work stays with the caller), or refused."""
 
+OWN_STATE = (
+    "which a build has as state.npz: the driver's sequences and streams begin in it, and reset returns to it"
+)
+"""What becomes of the state in which a model begins."""
+
 InitialState = tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]]
 """h and c of each layer, ``(units,)``, in which a model begins."""
 

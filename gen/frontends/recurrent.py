@@ -11,7 +11,7 @@ from rtlstm.gen.frontends.arrays import Floats
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.flow import Flow, LayerState
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
-from rtlstm.gen.frontends.reading import directions_of
+from rtlstm.gen.frontends.reading import OWN_STATE, directions_of
 from rtlstm.gen.frontends.step import Known, State, Step, Value
 from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.errors import ModelError
@@ -256,10 +256,7 @@ def _learned(
             f"{step.where} begins in an h of up to {largest:.4g}, but the core's format of h ends at 1, as "
             "what an LSTM gives does: such values saturate"
         )
-    notes.append(
-        f"{step.where} begins in a state that was learned, which a build has as state.npz: the driver's "
-        "sequences and streams begin in it, and reset returns to it"
-    )
+    notes.append(f"{step.where} begins in a state that was learned, {OWN_STATE}")
     each = iter([(row, c[at] if c else None) for at, row in enumerate(h)])
     return [tuple(islice(each, len(those))) for those in both]
 

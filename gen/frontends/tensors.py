@@ -24,7 +24,7 @@ from rtlstm.gen.frontends.arrays import (
     to_float64,
 )
 from rtlstm.gen.frontends.flow import Flow
-from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
+from rtlstm.gen.frontends.reading import OWN_STATE, ReadOptions, ReportBuilder
 from rtlstm.host.embeddings import Embedding
 from rtlstm.spec.activations.functions import ACTIVATIONS, RELU, SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.errors import ModelError
@@ -656,10 +656,7 @@ def read_nam(path: Path, options: ReadOptions, report: ReportBuilder) -> Network
     report.node("head", "Linear", "core", f"{units} -> 1")
     report.initial_state = (tuple(h), tuple(c))
     report.input, report.output = "the samples", "head"
-    report.note(
-        "the amplifier begins in a state of its own, which a build has as state.npz: the driver's sequences "
-        "and streams begin in it, and reset returns to it"
-    )
+    report.note(f"the amplifier begins in a state of its own, {OWN_STATE}")
     return Network(name=report.name, layers=tuple(stack))
 
 

@@ -58,11 +58,6 @@ class Group(_Node):
             found = found._child(name) if isinstance(found, Group) else None
         return found if isinstance(found, Group) else None
 
-    def dataset(self, name: str) -> "Dataset | None":
-        """The dataset of this name in the group, or None."""
-        found = self._child(name)
-        return found if isinstance(found, Dataset) else None
-
     def datasets(self) -> Iterator[tuple[str, "Dataset"]]:
         """The datasets in the group itself, and their names."""
         for name in self._item:

@@ -224,11 +224,15 @@ class _Writer:
                 "extra_options={'QDQKeepRemovableActivations': True}"
             )
         if self.products:
-            self.report.note(
-                f"the file rounds {listed(map(repr, self.products))} to 8 bits before products, the values "
-                "of each call to a range of their own; here they have the core's formats "
-                "(`data_bits`)"
-            )
+            self.report.note(dynamic_text(listed(map(repr, self.products))))
+
+
+def dynamic_text(what: str) -> str:
+    """Say how what products read is rounded in the file, in each call anew."""
+    return (
+        f"the file rounds {what} to 8 bits before products, the values of each call to a range of their own; "
+        "here they have the core's formats (`data_bits`)"
+    )
 
 
 def results_text(roundings: Sequence[Rounding]) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from rtlstm.gen.frontends.arrays import Floats, expect_shape, fresh, listed
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent, Stored, Words
-from rtlstm.gen.frontends.onnx.quantised import Rounding, input_text, results_text
+from rtlstm.gen.frontends.onnx.quantised import Rounding, dynamic_text, input_text, results_text
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.tflite.file import TfliteFile, TfliteOperator, load_tflite
@@ -454,10 +454,7 @@ class _Translator:
                 )
         hybrid = [operator.name for operator in self.file.operators if self._hybrid(operator)]
         if hybrid:
-            report.note(
-                f"the file rounds what {listed(map(repr, hybrid))} read to 8 bits before products, the "
-                "values of each call to a range of their own; here they have the core's formats (`data_bits`)"
-            )
+            report.note(dynamic_text(f"what {listed(map(repr, hybrid))} read"))
 
     def _hybrid(self, operator: TfliteOperator) -> bool:
         """Whether its weights are integers, but not what it reads."""
