@@ -56,10 +56,7 @@ def check_close(network: Network, x: np.ndarray, data_bits: int = 16) -> None:
     np.testing.assert_allclose(y, run_float(network, x).y, atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("gate", "layers"),
-    [("relu", 1), ("softplus", 1), ("affine", 2)],
-)
+@pytest.mark.parametrize(("gate", "layers"), [("relu", 1), ("softplus", 1), ("affine", 2)])
 def test_a_gru_of_two_layers_keeps_one_state(gate: str, layers: int) -> None:
     """With gates beyond 1, ``r * h`` has another range than h, in whose format the state is."""
     rng = np.random.default_rng(6)

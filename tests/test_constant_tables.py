@@ -37,14 +37,7 @@ def make(
     """A build with two gate units and narrow numbers."""
     settings = QuantizationSettings(weight_bits=6, data_bits=8, gate_bits=8, cell_bits=12, tables=tables)
     parameters = Parameters.for_family(
-        family,
-        lanes=8,
-        macs=2,
-        streams=2,
-        gate_units=2,
-        beat_out=2,
-        tables=tables,
-        table_memory=table_memory,
+        family, lanes=8, macs=2, streams=2, gate_units=2, beat_out=2, tables=tables, table_memory=table_memory
     )
     return make_case(1, quantise(source, settings), parameters, steps)
 

@@ -23,14 +23,7 @@ from rtlstm.spec.manifest import Manifest
 
 pytestmark = pytest.mark.rtl
 
-ALLOWED = (
-    "numpy",
-    "pydantic",
-    "pydantic_core",
-    "annotated_types",
-    "typing_extensions",
-    "typing_inspection",
-)
+ALLOWED = ("numpy", "pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection")
 LINK = ("cobs", "fastcrc")
 
 DRIVE = """

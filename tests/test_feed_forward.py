@@ -87,10 +87,7 @@ NETWORKS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    quick(NETWORKS, "a residual"),
-)
+@pytest.mark.parametrize("name", quick(NETWORKS, "a residual"))
 def test_network(name: str, tmp_path: Path) -> None:
     """With stalls, streams in any order and outputs that are not wanted."""
     network, parameters = NETWORKS[name]

@@ -227,10 +227,7 @@ def issued_and_more(dut: Core) -> list[Any]:
 def test_first_step_is_the_cores():
     rows, dut = diagram("first-step"), core(beat_in=4)
     recurrent, inputs, stored, completed, results, offered = simulate(
-        dut,
-        [(dut.x.valid, levels(rows["x"]))],
-        lambda: issued_and_more(dut),
-        after_first_step=False,
+        dut, [(dut.x.valid, levels(rows["x"]))], lambda: issued_and_more(dut), after_first_step=False
     )
     told = dut._manifest.cycles
     assert cycles(levels(rows["x"])) == [0]

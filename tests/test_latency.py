@@ -25,10 +25,7 @@ from rtlstm.spec.registers import Register
 
 pytestmark = pytest.mark.rtl
 
-SHAPES = {
-    "lstm128": (128, (128,), None),
-    "stac_a": (100, (100, 100), 1),
-}
+SHAPES = {"lstm128": (128, (128,), None), "stac_a": (100, (100, 100), 1)}
 
 
 def network(inputs: int, hidden: tuple[int, ...], head: int | None) -> Network:
@@ -60,8 +57,7 @@ def build(folder: Path, shape: str, lanes: int, macs: int) -> Manifest:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("shape", "lanes", "macs"),
-    [("stac_a", 4, 32), ("lstm128", 8, 16), ("stac_a", 8, 16), ("lstm128", 4, 32)],
+    ("shape", "lanes", "macs"), [("stac_a", 4, 32), ("lstm128", 8, 16), ("stac_a", 8, 16), ("lstm128", 4, 32)]
 )
 def test_latency(shape: str, lanes: int, macs: int, tmp_path: Path) -> None:
     """Of arrays of 128 multiply-accumulates per cycle."""

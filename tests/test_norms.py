@@ -68,8 +68,7 @@ def test_every_vector_is_within_a_unit(bits: int, n: int, centre: bool, direct: 
 
 @pytest.mark.parametrize("centre", [False, True])
 @pytest.mark.parametrize(
-    ("n", "bits"),
-    quick([(5, 16), (7, 18), (64, 8), (96, 16), (300, 16), (1024, 16), (4096, 14)], (96, 16)),
+    ("n", "bits"), quick([(5, 16), (7, 18), (64, 8), (96, 16), (300, 16), (1024, 16), (4096, 14)], (96, 16))
 )
 def test_large_vectors_are_within_a_unit(n: int, bits: int, centre: bool) -> None:
     """Random ones of all sizes, with and without a mean, and extreme ones."""

@@ -14,10 +14,7 @@ from rtlstm.gen.accuracy.measure import measure_errors
 from rtlstm.gen.accuracy.samples import Samples
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.generate import generate_build
-from rtlstm.gen.quantise.quantiser import (
-    QuantizationSettings,
-    quantise,
-)
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError

@@ -56,11 +56,7 @@ NETWORKS = {
 
 @pytest.mark.parametrize(
     ("name", "width"),
-    quick(
-        product(NETWORKS, SETTINGS),
-        ("scores", "wider"),
-        ("GRU with a residual", "wider than gates"),
-    ),
+    quick(product(NETWORKS, SETTINGS), ("scores", "wider"), ("GRU with a residual", "wider than gates")),
 )
 def test_rtl_equals_golden_model(name, width, tmp_path):
     """On every bit and cycle, with larger inputs than calibrated, so that outputs are limited."""
@@ -119,10 +115,7 @@ WHOLE = {
 
 @pytest.mark.parametrize(
     ("name", "width", "sizes"),
-    quick(
-        product(SEQUENCES, SETTINGS, WHOLE),
-        ("GRUs", "narrower", "units side by side"),
-    ),
+    quick(product(SEQUENCES, SETTINGS, WHOLE), ("GRUs", "narrower", "units side by side")),
 )
 def test_whole_sequences(name, width, sizes, tmp_path):
     """On every bit and cycle, with lengths, stalls, and steps whose output is not wanted."""

@@ -112,10 +112,7 @@ def tagger(seed: int) -> Any:
 
 
 def test_module_is_built_once(
-    pristine: Path,
-    tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
+    pristine: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Equal weights and options are one build, whichever object has them."""
     made = []

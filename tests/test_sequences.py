@@ -96,10 +96,7 @@ def test_reversed_outputs_and_products(merge: str, tmp_path: Path) -> None:
     network = quantise(Network(layers=(both, reversed_output, back, onward)), settings)
     assert [
         [part.reversed_output for part in parts] for parts in network.passes if parts[-1].reversed_output
-    ] == [
-        [False, True],
-        [True],
-    ]
+    ] == [[False, True], [True]]
     parameters = Parameters(lanes=4, macs=2, max_steps=4, streams=2, pipeline=FAMILIES.named("ecp5").pipeline)
     check_device(make_sequence_case(4, network, parameters, 4), tmp_path, "icarus")
 

@@ -25,8 +25,7 @@ _STREAMS = 12
 
 
 @pytest.mark.parametrize(
-    ("family", "gate_units"),
-    quick([("ecp5", 1), ("ecp5", 2), ("generic", 1)], ("ecp5", 2)),
+    ("family", "gate_units"), quick([("ecp5", 1), ("ecp5", 2), ("generic", 1)], ("ecp5", 2))
 )
 def test_words_are_read_while_they_fill(family: str, gate_units: int, tmp_path: Path) -> None:
     """In block RAM, which ECP5's model leaves undefined at such an edge; Icarus shows it as X."""

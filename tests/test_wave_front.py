@@ -140,20 +140,12 @@ WIDE = Network(layers=(normal_lstm(np.random.default_rng(1), 3, 40),))
 OFF = {"wave_front": False}
 PARTS = f"reads others, is computed in parts or is a norm{LEAVE_OUT}"
 REFUSED = {
-    "streams": (
-        two_lstms(),
-        {"streams": 2},
-        "waits already: leave it out, or try `streams=1`",
-    ),
+    "streams": (two_lstms(), {"streams": 2}, "waits already: leave it out, or try `streams=1`"),
     "reads": (CELL_NETWORKS["residuals"], {}, PARTS),
     "projection": (CELL_NETWORKS["projections"], {}, PARTS),
     "norm": (CELL_NETWORKS["norm"], {}, PARTS),
     "first": (CELL_NETWORKS["dense_first_and_mixed"], {}, f"needs a recurrent layer first, .*{LEAVE_OUT}"),
-    "groups": (
-        WIDE,
-        {"macs": 4},
-        "must take 16 cycles at most, not 390; choose more `lanes` or `macs`",
-    ),
+    "groups": (WIDE, {"macs": 4}, "must take 16 cycles at most, not 390; choose more `lanes` or `macs`"),
 }
 WAYS_OUT = {
     "streams": ({"streams": 1}, OFF),

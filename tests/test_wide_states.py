@@ -24,10 +24,7 @@ from rtlstm.gen.builds.compiled import compile
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.frontends.reading import InitialState
 from rtlstm.gen.quantise.calibration import Calibration
-from rtlstm.gen.quantise.quantiser import (
-    QuantizationSettings,
-    quantise,
-)
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.host import SaturationWarning
 from rtlstm.sim.golden import Golden
@@ -367,10 +364,7 @@ def test_the_end_of_the_range_is_its_last_code(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("without_verilog")
 @pytest.mark.parametrize(
     ("kind", "calibration"),
-    quick(
-        product(["LSTM", "GRU", "RNN"], [None, "data", "another state"]),
-        ("GRU", "data"),
-    ),
+    quick(product(["LSTM", "GRU", "RNN"], [None, "data", "another state"]), ("GRU", "data")),
 )
 def test_learned_states_never_saturate(kind: str, calibration: str | None, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")

@@ -186,11 +186,7 @@ def test_finetuned_networks_are_measured(monkeypatch: pytest.MonkeyPatch) -> Non
     from rtlstm import train
 
     real, few = train.finetune, train.FinetuneRequest(updates=2)
-    monkeypatch.setattr(
-        train,
-        "finetune",
-        lambda *given, **more: real(*given, request=few, **more),
-    )
+    monkeypatch.setattr(train, "finetune", lambda *given, **more: real(*given, request=few, **more))
     found = measure_case(tiny(lengths=False), (4,), finetune=True)
     assert [each.name for each in found.figures[:4]] == [
         *starmap("{} 4/{}".format, [(ROUNDED, 16), (FINETUNED, 16), (ROUNDED, 8), (FINETUNED, 8)])

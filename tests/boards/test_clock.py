@@ -216,8 +216,7 @@ def test_an_error_before_routing_ends_all_seeds():
 
 
 @pytest.mark.parametrize(
-    ("said", "error"),
-    [("Running router2...", UnroutedError), ("Running main analytical placer", ToolError)],
+    ("said", "error"), [("Running router2...", UnroutedError), ("Running main analytical placer", ToolError)]
 )
 def test_only_what_fails_in_routing_is_unrouted(cache: Path, tmp_path: Path, said: str, error: type):
     """The log tells how far nextpnr came."""

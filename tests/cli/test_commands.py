@@ -107,14 +107,8 @@ def broken_models(folder):
         "missing": (folder / "no.onnx", ["no.onnx", "no such file"]),
         "not ONNX": (text, ["a.onnx"]),
         "no LSTM": (save_onnx(folder / "relu.onnx", ("Relu", "r")), ["LSTM"]),
-        "operator": (
-            save_onnx(folder / "op.onnx", ("Celu", "odd"), hidden_size=UNITS),
-            ["Celu", "odd"],
-        ),
-        "attribute": (
-            save_onnx(folder / "at.onnx", hidden_size=UNITS, clip=-1.0),
-            ["rec", "clip"],
-        ),
+        "operator": (save_onnx(folder / "op.onnx", ("Celu", "odd"), hidden_size=UNITS), ["Celu", "odd"]),
+        "attribute": (save_onnx(folder / "at.onnx", hidden_size=UNITS, clip=-1.0), ["rec", "clip"]),
         "NaN": (folder / "nan.safetensors", ["weight_ih_l0", "NaN"]),
         "infinite": (folder / "inf.safetensors", ["weight_hh_l0", "infinite"]),
     }

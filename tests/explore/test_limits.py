@@ -59,10 +59,7 @@ def test_limits_are_read(text: str, value: float):
         ("error<=1%", "must have no unit, not 'error<=1%'; try error<=0.01"),
         ("power<=2W", "must be on one of latency, interval, clock"),
         ("latency>=2us", "better if it is smaller, so its limit is <="),
-        (
-            "accuracy>=85",
-            "is a share, so its limit must be from 0 to 1, or from 0% to 100%",
-        ),
+        ("accuracy>=85", "is a share, so its limit must be from 0 to 1, or from 0% to 100%"),
         ("accuracy<=0.9", "better if it is larger, so its limit is >="),
     ],
 )

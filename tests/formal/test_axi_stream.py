@@ -125,10 +125,7 @@ class Harness(Elaboratable):
         outputs = -(-given // parameters.beat_out)
         done = y.valid & y.ready & y.payload.last & running
         m.d.sync += computed.eq(computed + source.frame_valid - done)
-        m.d.comb += [
-            Assume(holds(m, y)),
-            Assume(implies(y.valid, (computed != 0) & running)),
-        ]
+        m.d.comb += [Assume(holds(m, y)), Assume(implies(y.valid, (computed != 0) & running))]
         if parameters.capacity is None:
             m.d.comb += Assume(implies(y.valid, y.payload.last == (put == outputs - 1)))
             with m.If(y.valid & y.ready):

@@ -4,18 +4,7 @@ from functools import partial
 
 import pytest
 from amaranth.asserts import AnyConst
-from amaranth.hdl import (
-    Assert,
-    Assume,
-    Cat,
-    Cover,
-    Elaboratable,
-    Module,
-    Mux,
-    ResetSignal,
-    Signal,
-    Value,
-)
+from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Module, Mux, ResetSignal, Signal, Value
 from amaranth.lib.data import View
 from support.formal import (
     Inside,

@@ -4,18 +4,7 @@ from pathlib import Path
 
 import pytest
 from amaranth.asserts import AnyConst, AnySeq
-from amaranth.hdl import (
-    Assume,
-    Cat,
-    Const,
-    Cover,
-    Elaboratable,
-    Module,
-    Mux,
-    ResetSignal,
-    Signal,
-    Value,
-)
+from amaranth.hdl import Assume, Cat, Const, Cover, Elaboratable, Module, Mux, ResetSignal, Signal, Value
 from support.formal import (
     Inside,
     before,

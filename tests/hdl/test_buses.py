@@ -40,11 +40,7 @@ by_bus = pytest.mark.parametrize("testbench", TESTBENCHES, ids=lambda testbench:
 def play(testbench: BusTestbench, folder: Path, simulator: Simulator, sequences: int) -> None:
     """Play a testbench with so many sequences; every test of it must pass."""
     found = play_testbench(
-        folder,
-        f"{testbench.bus}_testbench",
-        f"dut_{testbench.bus}",
-        simulator,
-        f"0:{sequences}",
+        folder, f"{testbench.bus}_testbench", f"dut_{testbench.bus}", simulator, f"0:{sequences}"
     )
     assert len(found) == testbench.tests, found
     assert not any(found.values()), found

@@ -23,11 +23,7 @@ class Part(Component):
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "message"),
-    [
-        (Out(8), In(7), "width"),
-        (Out(8), Out(8), "several output"),
-    ],
+    ("one", "other", "message"), [(Out(8), In(7), "width"), (Out(8), Out(8), "several output")]
 )
 def test_members_must_fit(one: Member, other: Member, message: str) -> None:
     with pytest.raises(wiring.ConnectionError, match=message):

@@ -253,15 +253,7 @@ def check(manifest: Manifest) -> None:
     assert multiplier_counts(manifest, text) == Counter({key: count for key, count in listed if count})
 
 
-@pytest.mark.parametrize(
-    "name",
-    quick(
-        OPTIONS,
-        "chains beside LUTs",
-        "two kinds of neighbours",
-        "direct",
-    ),
-)
+@pytest.mark.parametrize("name", quick(OPTIONS, "chains beside LUTs", "two kinds of neighbours", "direct"))
 def test_plain_cores(name: str) -> None:
     check(plain(name))
 

@@ -83,10 +83,7 @@ KINDS: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("family", "kind"),
-    quick(product(FAMILIES, KINDS), ("ice40", "logic")),
-)
+@pytest.mark.parametrize(("family", "kind"), quick(product(FAMILIES, KINDS), ("ice40", "logic")))
 def test_cores_of_every_family_pass(family: str, kind: str, tmp_path: Path) -> None:
     """Their primitives, too: in their descriptions for simulation, which have no hard cells."""
     settings = QuantizationSettings(weight_bits=4, data_bits=8, gate_bits=8, cell_bits=12)

@@ -27,10 +27,7 @@ def attributes(folder: Path, bus: BusName) -> dict[str, dict[str, str]]:
 
 @pytest.mark.parametrize(
     ("bus", "interfaces"),
-    [
-        ("axilite", {"s_axi": "aximm"}),
-        ("axi", {"s_axi": "aximm", "s_axis_x": "axis", "m_axis_y": "axis"}),
-    ],
+    [("axilite", {"s_axi": "aximm"}), ("axi", {"s_axi": "aximm", "s_axis_x": "axis", "m_axis_y": "axis"})],
 )
 def test_all_axi_ports_tell_their_interface(bus: BusName, interfaces: dict[str, str], tmp_path: Path) -> None:
     found = attributes(tmp_path, bus)

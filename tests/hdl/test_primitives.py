@@ -30,11 +30,7 @@ from rtlstm.tools.toolchain import run_tool
 
 pytestmark = pytest.mark.rtl
 
-INFERRED = [
-    Memory(18, 64, outreg=1),
-    Memory(12, 100, granules=2),
-    Memory(5, 7, style="distributed"),
-]
+INFERRED = [Memory(18, 64, outreg=1), Memory(12, 100, granules=2), Memory(5, 7, style="distributed")]
 MEMORIES: dict[str, list[Memory]] = {
     "ecp5": [
         Memory(36, 512, style="block"),

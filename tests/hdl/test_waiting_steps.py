@@ -211,10 +211,7 @@ def test_another_network_in_the_middle_of_an_input(tmp_path: Path) -> None:
     assert small.run(tmp_path)[2] == wanted
 
 
-@pytest.mark.parametrize(
-    ("inputs", "accept"),
-    quick(product((2, 4), (0, 1)), (4, 1)),
-)
+@pytest.mark.parametrize(("inputs", "accept"), quick(product((2, 4), (0, 1)), (4, 1)))
 def test_streams_with_time_between_steps(inputs: int, accept: int, tmp_path: Path) -> None:
     """Outputs are right, and every step takes the cycles of a cold or a warm one."""
     sizes = {"streams": 3, "macs": inputs, "beat_in": inputs, "pipeline": Pipeline(accept=accept)}

@@ -37,10 +37,7 @@ def network(weight_bits: int, data_bits: int, scale: float = 0.3) -> QuantizedNe
 
 CASES = {
     "one block of one multiplier": ((8, 8), Parameters(lanes=4, macs=1)),
-    "blocks of three units": (
-        (5, 6),
-        Parameters(lanes=24, macs=3, beat_out=3, gate_units=3, pipeline=DEEP),
-    ),
+    "blocks of three units": ((5, 6), Parameters(lanes=24, macs=3, beat_out=3, gate_units=3, pipeline=DEEP)),
     "seven blocks": ((7, 4), Parameters(lanes=28, macs=2, pipeline=DEEP)),
     "words of nine registers": ((18, 9), Parameters(lanes=8, macs=16)),
     "lanes that share multipliers": (

@@ -56,8 +56,7 @@ def test_vector_round_trip(count, macs):
 @pytest.mark.parametrize("lanes", [4, 8, 12])
 @pytest.mark.parametrize("macs", [1, 3, 7])
 @pytest.mark.parametrize(
-    ("inputs", "hidden", "dense"),
-    [(1, (1,), ()), (13, (7, 5), (1,)), (2, (3,), (11, 2)), (8, (8, 8, 8), ())],
+    ("inputs", "hidden", "dense"), [(1, (1,), ()), (13, (7, 5), (1,)), (2, (3,), (11, 2)), (8, (8, 8, 8), ())]
 )
 def test_round_trip(make_build, lanes, macs, inputs, hidden, dense):
     build = make_build(inputs, hidden, dense, lanes=lanes, macs=macs)

@@ -62,10 +62,7 @@ def test_bad_layers_are_refused(fields: dict[str, object], message: str) -> None
 
 @pytest.mark.parametrize(
     ("layers", "message"),
-    [
-        ((), "must have a layer"),
-        ((lstm(), Dense(weight=np.ones((2, 3)), bias=np.ones(2))), "reads 3 values"),
-    ],
+    [((), "must have a layer"), ((lstm(), Dense(weight=np.ones((2, 3)), bias=np.ones(2))), "reads 3 values")],
 )
 def test_bad_networks_are_refused(layers: tuple[object, ...], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
@@ -84,10 +81,7 @@ def test_bad_networks_are_refused(layers: tuple[object, ...], message: str) -> N
             {"lanes": 8, "lut_lanes": 8},
             r"`lut_lanes` must be less than `lanes` \(8\), not 8; .* try `multipliers=1`",
         ),
-        (
-            {"macs": 2, "lut_macs": 2, "lut_lanes": 1},
-            "`lut_lanes` must be 0 .* not 1; .* `multipliers=1`",
-        ),
+        ({"macs": 2, "lut_macs": 2, "lut_lanes": 1}, "`lut_lanes` must be 0 .* not 1; .* `multipliers=1`"),
     ],
 )
 def test_bad_parameters_are_refused(fields: dict[str, int], message: str) -> None:

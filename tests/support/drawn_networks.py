@@ -251,12 +251,7 @@ def _reads(draw: Draw, widths: list[int], any_of: bool, least: int = 1) -> tuple
 
 
 def _recurrent(
-    draw: Draw,
-    weights: _Weights,
-    inputs: int,
-    outputs: int,
-    reads: dict[str, Any],
-    reverse: bool,
+    draw: Draw, weights: _Weights, inputs: int, outputs: int, reads: dict[str, Any], reverse: bool
 ) -> PseudoLayer:
     make = draw(st.sampled_from([_lstm, _lstm, _gru, _rnn, _custom]))
     reversed_output = reverse and draw(st.booleans())

@@ -30,11 +30,7 @@ def lstm(x="x", y="y", name="rec", y_h="", y_c="", extra=(), inputs=I, **attribu
         const(f"{name}.B", rand(1, 8 * H)),
     ]
     node = helper.make_node(
-        "LSTM",
-        [x, f"{name}.W", f"{name}.R", f"{name}.B", *extra],
-        [y, y_h, y_c],
-        name=name,
-        **attributes,
+        "LSTM", [x, f"{name}.W", f"{name}.R", f"{name}.B", *extra], [y, y_h, y_c], name=name, **attributes
     )
     return [node], weights
 

@@ -17,8 +17,7 @@ def quick(cases: Iterable[Any], *few: Any) -> list[Any]:
     assert few and all(case in found for case in few), f"{few} must be some of {found}"
     return [
         pytest.param(
-            *(case if isinstance(case, tuple) else (case,)),
-            marks=() if case in few else pytest.mark.slow,
+            *(case if isinstance(case, tuple) else (case,)), marks=() if case in few else pytest.mark.slow
         )
         for case in found
     ]

@@ -8,11 +8,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from rtlstm.gen.quantise.quantiser import (
-    QuantizationSettings,
-    choose_formats,
-    quantise_with,
-)
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise_with
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host.state import StateLayout
 from rtlstm.sim.golden import Golden, GoldenResult

@@ -21,12 +21,7 @@ from support.torch_forms import in_form
 
 import rtlstm
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.activations.functions import (
-    ACTIVATIONS,
-    ActivationFunction,
-    FunctionDefinition,
-    TorchNames,
-)
+from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction, FunctionDefinition, TorchNames
 from rtlstm.spec.errors import ConfigurationError
 
 os.environ.setdefault("KERAS_BACKEND", "torch")

@@ -109,10 +109,7 @@ SEQUENCES = {
         L.Dense(4),
         L.GRU(3, go_backwards=True, **ALL),
     ],
-    "backwards_convolution": lambda: [
-        L.LSTM(5, go_backwards=True, **ALL),
-        L.Conv1D(3, 2, padding="causal"),
-    ],
+    "backwards_convolution": lambda: [L.LSTM(5, go_backwards=True, **ALL), L.Conv1D(3, 2, padding="causal")],
     "backwards_last": lambda: [L.LSTM(5, go_backwards=True), L.Dense(2)],
     "mean": lambda: [L.Bidirectional(L.SimpleRNN(5, **ALL), merge_mode="ave")],
     "norm": lambda: [L.BatchNormalization(), L.LSTM(5, **ALL), L.BatchNormalization(), L.Dense(2)],
@@ -398,16 +395,8 @@ def test_an_activation_can_stay_outside(end: Any, function: str, suffix: str, tm
         ),
         (lambda: [L.LSTM(5), L.Dense(3, name="d")], "d:relu", "but there is none of the name 'd:relu'"),
         (lambda: [L.LSTM(5), L.Dense(3, "celu", name="d")], None, "output='d:linear'"),
-        (
-            lambda: [L.LSTM(5), L.Dense(3, "softmax", name="d"), L.Dense(2)],
-            None,
-            "output='d:linear'",
-        ),
-        (
-            lambda: [L.LSTM(5), L.Dense(3, name="d"), L.Activation("celu")],
-            None,
-            "output='d'",
-        ),
+        (lambda: [L.LSTM(5), L.Dense(3, "softmax", name="d"), L.Dense(2)], None, "output='d:linear'"),
+        (lambda: [L.LSTM(5), L.Dense(3, name="d"), L.Activation("celu")], None, "output='d'"),
     ],
 )
 def test_ends_before_an_activation_are_refused_and_offered_by_name(

@@ -21,9 +21,7 @@ def test_function_is_inlined(path):
 
 
 @pytest.mark.parametrize(
-    "functions",
-    [[twice("f0", "f0")], [twice("f0", "f1"), twice("f1", "f0")]],
-    ids=["itself", "each other"],
+    "functions", [[twice("f0", "f0")], [twice("f0", "f1"), twice("f1", "f0")]], ids=["itself", "each other"]
 )
 def test_function_that_calls_itself_is_refused(path, functions):
     save_with(path, functions, "f0")

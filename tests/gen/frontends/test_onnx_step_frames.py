@@ -125,10 +125,7 @@ AT_M = ReadOptions(begin="m")
 @pytest.mark.parametrize(
     ("attributes", "words"),
     [
-        (
-            {"dilations": [2], "pads": [2, 2]},
-            r"'front' convolves over the 4 .*: dilations=\[2\] must be",
-        ),
+        ({"dilations": [2], "pads": [2, 2]}, r"'front' convolves over the 4 .*: dilations=\[2\] must be"),
         ({"pads": [2, 0]}, r"pads=\[2, 0\] must be \[2, 2\]"),
         ({"auto_pad": "SAME_UPPER", "pads": None}, "auto_pad=SAME_UPPER must be NOTSET"),
         ({"group": 3}, "group=3 must be 1"),

@@ -82,10 +82,7 @@ def test_an_activation_cannot_be_another_operator_too(operator, already, tmp_pat
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        (
-            "node.no_such",
-            "must return a Value or raise a ModelError, but raises AttributeError: .*",
-        ),
+        ("node.no_such", "must return a Value or raise a ModelError, but raises AttributeError: .*"),
         ("3", "must return a Value, not 3; correct it"),
     ],
 )

@@ -205,10 +205,7 @@ def argument(tree, operator, name):
             "is damaged (KeyError",
         ),
         (lambda t: argument(t, "linear", "input").update(as_tensor={"name": "linear"}), "is damaged"),
-        (
-            lambda t: operators(t)[-1].update(target="torch.ops.aten.load.default"),
-            "load 'fc', which reads",
-        ),
+        (lambda t: operators(t)[-1].update(target="torch.ops.aten.load.default"), "load 'fc', which reads"),
         (lambda t: operators(t)[-1].update(target="os.system"), "which reads"),
         (lambda t: operators(t).clear(), "is damaged (KeyError"),
         (lambda t: t["graph_module"].update(graph=[]), "is damaged"),

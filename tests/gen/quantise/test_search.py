@@ -5,11 +5,7 @@ import pytest
 from support.cell_networks import CELL_NETWORKS
 
 from rtlstm.gen.quantise.calibration import Calibration
-from rtlstm.gen.quantise.quantiser import (
-    QuantizationSettings,
-    choose_formats,
-    quantise,
-)
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise
 from rtlstm.gen.quantise.rounding import Moments, round_cancelling, round_nearest
 from rtlstm.gen.quantise.search import hold_back, in_pieces
 from rtlstm.gen.quantise.target import TargetHardware

@@ -4,14 +4,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
-from rtlstm.fpga.families.base import (
-    BitstreamTools,
-    Cells,
-    FpgaFamily,
-    PlaceRoute,
-    Yosys,
-    largest_blocks,
-)
+from rtlstm.fpga.families.base import BitstreamTools, Cells, FpgaFamily, PlaceRoute, Yosys, largest_blocks
 from rtlstm.fpga.families.device import MEGA, Dividers, FpgaDevice, Pll, PllSearch
 from rtlstm.fpga.families.estimates import (
     ClockModel,
