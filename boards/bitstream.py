@@ -10,7 +10,7 @@ from pathlib import Path
 from rtlstm.boards.board import Board, BoardTiming, Link, LinkPort, Pin
 from rtlstm.boards.ethernet import LICENCE_FILE, PHY_HZ, ethernet_licence
 from rtlstm.boards.top import PLL, TOP, board_verilog
-from rtlstm.fpga.estimate import board_clock, estimate
+from rtlstm.fpga.estimate import BoardTop, board_clock, estimate
 from rtlstm.fpga.netlist.harness import CORE
 from rtlstm.fpga.place_route import Routed, default_jobs, place_and_route, route_seeds
 from rtlstm.fpga.resources import check_chains, check_fit, percent
@@ -274,7 +274,7 @@ def at_clock(board: Board, timing: BoardTiming, clock_mhz: float) -> BoardTiming
 
 def expected_clock(manifest: Manifest, board: Board) -> Fraction:
     """Return the clock in MHz that is expected of a bitstream, by the core's estimate if there is one."""
-    found = estimate(manifest, board.chosen, board=board.name)
+    found = estimate(manifest, board.chosen, board=BoardTop(name=board.name))
     fmax = (found and found.fmax_mhz) or board.chosen.target_mhz
     return within_range(board, board_clock(fmax, fmax))
 

@@ -15,6 +15,7 @@ from rtlstm.boards.board import SPI_WIRES, Board
 from rtlstm.boards.ethernet import SIGNALS, Phy
 from rtlstm.boards.zynq import ZYNQ_BOARDS, ZynqBoard
 from rtlstm.fpga.devices import UnknownDeviceError, devices, find_device, similar_devices
+from rtlstm.fpga.estimate import BoardTop
 from rtlstm.fpga.families.base import Pin
 from rtlstm.fpga.families.device import Chosen
 from rtlstm.spec.errors import ConfigurationError, RtlstmError
@@ -272,12 +273,8 @@ class Target(NamedTuple):
     """A device, or a board with its device."""
 
     chosen: Chosen
-    board: str = ""
-    """The board's name; empty for a device."""
-    board_mhz: float | None = None
-    """The highest clock of the PLL of a board with a serial port."""
-    ethernet: bool = False
-    """Whether the board has Ethernet, for which a design leaves room."""
+    board: BoardTop | None = None
+    """None for a device. A board without a PLL that rtlstm sets has no highest clock."""
 
 
 def find_target(name: str) -> Target:
@@ -291,9 +288,10 @@ def find_target(name: str) -> Target:
     if _listed_name(name) is not None:
         board = find_any_board(name)
         if isinstance(board, ZynqBoard):
-            return Target(find_device(board.device), board.name)
+            return Target(find_device(board.device), BoardTop(name=board.name))
         most_mhz = float(board.clock_range[1] / 1_000_000)
-        return Target(board.chosen, board.name, most_mhz, board.phy is not None)
+        top = BoardTop(name=board.name, most_mhz=most_mhz, ethernet=board.phy is not None)
+        return Target(board.chosen, top)
     try:
         return Target(find_device(name))
     except UnknownDeviceError:
@@ -320,7 +318,7 @@ def find_device_alone(name: str, package: str | None = None, grade: str | None =
         return find_device(name, package, grade)
     target = find_target(name)
     raise ConfigurationError(
-        f"{target.board} is a board: give its device, {target.chosen.label}; "
+        f"{_listed_name(name)} is a board: give its device, {target.chosen.label}; "
         f"'rtlstm bitstream' is for the board with its link"
     )
 

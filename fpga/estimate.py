@@ -41,6 +41,7 @@ from rtlstm.spec.inventory import (
     multipliers,
 )
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.record import Record
 
 MARGIN = 0.15
 """Largest relative error of estimated LUTs and flip-flops; ``bench/estimates.py`` measures it."""
@@ -48,6 +49,16 @@ BOARD_SHARE = 0.85
 """Share of a core's estimated Fmax that is expected of a board's bitstream: the rest is a margin for the link
 beside the core, for the PLL, whose clocks are up to 2 % apart, and for the estimate."""
 _UNSURE = ("LUTs", "flip-flops")
+
+
+class BoardTop(Record):
+    """A board whose top, with its link, stands around the core: what an estimate needs to know of it."""
+
+    name: str
+    most_mhz: float | None = None
+    """The highest clock of its PLL, which limits the expected clock; None for the clock of the core alone."""
+    ethernet: bool = False
+    """Whether it has Ethernet, for whose link a design leaves room."""
 
 
 class Estimate(Resources):
@@ -161,9 +172,7 @@ def estimate(
     manifest: Manifest,
     chosen: Chosen,
     multipliers: bool = True,
-    board: str = "",
-    board_mhz: float | None = None,
-    ethernet: bool = False,
+    board: BoardTop | None = None,
     cores: int = 1,
     assumed_mhz: float | None = None,
 ) -> Estimate | None:
@@ -176,12 +185,7 @@ def estimate(
     multipliers
         Whether DSP blocks are used.
     board
-        The name of a board whose top is included, or empty.
-    board_mhz
-        The highest clock of that board's PLL, which limits the expected clock; None for the clock of the core
-        alone.
-    ethernet
-        Whether that board's link is on Ethernet.
+        The board whose top is included; None for the core alone.
     cores
         The number of cores side by side, of which the utilisation is.
     assumed_mhz
@@ -204,13 +208,12 @@ def estimate(
     tiles = None
     if device.chain_tiles is not None:
         tiles = _total(family.chain_tiles, chain_parts(manifest, hard))
-    if board:
-        top = top_sizes(manifest, family, ethernet)
+    if board is not None:
+        top = top_sizes(manifest, family, board.ethernet)
         luts, ffs, block_rams = luts + top.luts, ffs + top.ffs, block_rams + top.block_rams
         lone += family.top_lone_ffs * top.ffs
-        tiles = (
-            None if tiles is None else tiles + family.top_chain_tiles + ethernet * family.ethernet.chain_tiles
-        )
+        if tiles is not None:
+            tiles += family.top_chain_tiles + board.ethernet * family.ethernet.chain_tiles
     luts, ffs, lone, block_rams = cores * luts, cores * ffs, cores * lone, cores * block_rams
     tiles = None if tiles is None else cores * tiles
     if family.lone_ffs is None:
@@ -229,11 +232,11 @@ def estimate(
             constant_rows=max((each.memory.depth for each in constant_tables(manifest)), default=0),
         )
         clock = chosen.usable_mhz(fmax, blocks.block_rams)
-        expected = None if board_mhz is None else board_clock(board_mhz, clock)
+        expected = board_clock(board.most_mhz, clock) if board and board.most_mhz else None
     used = expected or clock
     found = Estimate(
         device=chosen.label,
-        board=board,
+        board=board.name if board else "",
         cores=cores,
         luts=luts,
         ffs=ffs,

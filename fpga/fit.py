@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import field_validator
 
 from rtlstm.fpga.core_parts import multiplier_luts
-from rtlstm.fpga.estimate import Demand, Estimate, board_clock, demands, estimate
+from rtlstm.fpga.estimate import BoardTop, Demand, Estimate, board_clock, demands, estimate
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.families.device import Chosen
 from rtlstm.fpga.families.estimates import Estimates
@@ -42,9 +42,9 @@ _MOST_UNITS = 16
 """Largest number of gate units that is tried: no network was faster with more."""
 _MOST = 1024
 """Largest numbers of lanes, and of multipliers per lane, that can be built."""
-_MOST_REFUSED = 100
 _BLOCK_BITS, _LUT_BITS = 36 * 1024, 64
 """The most bits that a block RAM, or a LUT as memory, has in any family."""
+_MOST_REFUSED = 100
 """Largest number of refused arrays that are estimated, to find the one that is nearest to fitting."""
 _SIZES = ("lanes", "macs", "gate_units", "multipliers", "lut_lanes", "weight_memory", "table_memory")
 """The fields of a request that determine the array."""
@@ -81,12 +81,8 @@ class FitRequest(HardwareRequest):
     """
 
     chosen: Chosen
-    board: str = ""
-    """The board whose top and link must fit, too; empty for the core alone."""
-    board_mhz: float | None = None
-    """The highest clock of that board's PLL; None for the core alone."""
-    ethernet: bool = False
-    """Whether that board has Ethernet: the design leaves room for a link on it."""
+    board: BoardTop | None = None
+    """The board whose top and link must fit, too; None for the core alone."""
 
     @field_validator("multipliers")
     @classmethod
@@ -153,7 +149,7 @@ class FitRequest(HardwareRequest):
         estimates = fpga_family(device.family).need_estimates(option, device.name, remedy)
         if self.board and estimates.top_luts is None:
             raise ConfigurationError(
-                f"{option} has no estimate of what surrounds the core on {self.board}; name its device, "
+                f"{option} has no estimate of what surrounds the core on {self.target}; name its device, "
                 f"{device.name}, and leave room for it"
             )
         if not estimates.knows_clocks and self.clock_mhz is None:
@@ -170,9 +166,9 @@ class FitRequest(HardwareRequest):
         most += 0 if large is None else large.count * large.kibit * 1024
         share = weights * bits / most
         if share > 1:
-            whole, target = f"{name} with its link" if self.board else name, self.board or device.name
+            whole = f"{name} with its link" if self.board else name
             text = f"whatever the array: {weights:,} weights of {bits} bits are {share:.3g} times its memory"
-            raise NothingFitsError(text, share, whole, target)
+            raise NothingFitsError(text, share, whole, self.board.name if self.board else device.name)
 
     @property
     def given_sizes(self) -> tuple[str, ...]:
@@ -183,7 +179,7 @@ class FitRequest(HardwareRequest):
     @property
     def target(self) -> str:
         """Name of the board, or of the device."""
-        return self.board or self.chosen.label
+        return self.board.name if self.board else self.chosen.label
 
     def parameters(self, **sizes: object) -> Parameters:
         """Return parameters of these sizes for the device's family."""
@@ -327,7 +323,7 @@ class _Search:
         self._large_rams = limits.most_memories(0 if large is None else large.count)
         self._large_name = large_name(self._device)
         grade = request.chosen.grade
-        limit = request.board_mhz
+        limit = request.board.most_mhz if request.board else None
         self._fastest = {
             name: fastest if limit is None else board_clock(limit, fastest)
             for name in (DEFAULT_PIPELINE, *self._family.pipelines)
@@ -425,8 +421,6 @@ class _Search:
             manifest,
             self._request.chosen,
             board=self._request.board,
-            board_mhz=self._request.board_mhz,
-            ethernet=self._request.ethernet,
             assumed_mhz=self._request.clock_mhz,
         )
         # The family has estimates, the parameters are those of its pipeline, and the request has a clock.
@@ -435,7 +429,8 @@ class _Search:
         return _Design(parameters, found, found.step_latency_us)
 
     def _nothing_fits(self, refused: list[_Refused]) -> NothingFitsError:
-        target = self._request.board or self._device.name
+        board = self._request.board
+        target = board.name if board else self._device.name
         given = [f"`{name}={getattr(self._request, name)!r}`" for name in self._request.given_sizes]
         if not refused:
             remedy = "leave it out" if len(given) == 1 else "leave out one of them"
@@ -448,7 +443,7 @@ class _Search:
                 break
             found = self._excess(self._known_design(each).estimate)
             nearest = min(nearest, found, key=lambda item: item.share)
-        whole = f"{self._name} with its link" if self._request.board else self._name
+        whole = f"{self._name} with its link" if board else self._name
         array = f"with {', '.join(given)}" if given else "whatever the array"
         return NothingFitsError(f"{array}: the nearest takes {nearest.text}", nearest.share, whole, target)
 

@@ -34,7 +34,7 @@ from rtlstm.spec.parameters import (
     WeightMemory,
     ceil_log2,
 )
-from rtlstm.spec.program.spatial import SpatialPlan
+from rtlstm.spec.program.spatial import BEHIND_SUMS, SpatialPlan
 from rtlstm.spec.registers import Region
 
 _STEPS = 8
@@ -237,7 +237,7 @@ def _spatial_tables(manifest: Manifest) -> Iterator[ActivationSpec]:
     """
     numerics, plan, parameters = manifest.numerics, manifest.spatial, manifest.parameters
     assert plan is not None, "only a spatial build has such tables"
-    registered = "sums" in plan.registered and numerics.fused_lstm is not None
+    registered = plan.loop_registers in BEHIND_SUMS and numerics.fused_lstm is not None
     for index, (name, table, count) in enumerate(numerics.unit.table_uses):
         if numerics.fused_lstm is None:
             nodes = [(shape, node) for shape in manifest.layers for node in numerics.cells[shape.cell].nodes]

@@ -68,7 +68,7 @@ def test_streams_of_two_networks(backend: str, device: Build, other: Build, fold
 
 
 def check_latency(accelerator: Accelerator, *, first: bool, changed: bool) -> None:
-    """Compare the last step's cycles with the schedule's."""
+    """Compare a step's cycles with the schedule's; it began after the one before had ended."""
     manifest = accelerator.manifest
     cycles = step_cycles(manifest.program, manifest.parameters, [0], [] if first else [0], changed=changed)
     predicted = cycles[0][1] - cycles[0][0]

@@ -21,7 +21,7 @@ from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program.spatial import MOST_LOOP_REGISTERS, SpatialPlan
+from rtlstm.spec.program.spatial import BEHIND_SUMS, MOST_LOOP_REGISTERS, SpatialPlan
 
 pytestmark = pytest.mark.rtl
 
@@ -300,6 +300,6 @@ def test_memories_of_tables_that_none_has_are_refused(tmp_path: Path) -> None:
     ):
         rtlstm.compile(lstm(), folder=tmp_path / "build", calibration=X, table_memory="ram", **given)
     rtlstm.compile(lstm(), folder=tmp_path / "build", calibration=X, **given)
-    for registers in (3, 8, 9):
+    for registers in BEHIND_SUMS:
         given = GIVEN | {"loop_registers": registers, "table_memory": "ram"}
         rtlstm.compile(lstm(), folder=tmp_path / "build", calibration=X, **given)

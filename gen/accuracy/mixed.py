@@ -21,11 +21,11 @@ from rtlstm.gen.quantise.target import describe_layer
 from rtlstm.host.state import StateFormats
 from rtlstm.sim.golden import ObservedGolden
 from rtlstm.sim.golden_cells import CellNetwork, GraphLayer
-from rtlstm.spec.activations.functions import IDENTITY, RELU, ActivationFunction
+from rtlstm.spec.activations.functions import IDENTITY, RELU
 from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.cells.description import Cell
 from rtlstm.spec.cells.evaluate import Reals, evaluate, normalised
-from rtlstm.spec.cells.formats import CellFormats, Functions, resolve
+from rtlstm.spec.cells.formats import CellFormats, KnownFunctions, resolve
 from rtlstm.spec.cells.graph import CellGraph, Node, NodeKind
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import Format, IntArray, odd_codes, round_half_up
@@ -158,22 +158,6 @@ def _scaled(layer: ArrayLayer, network: QuantizedNetwork, index: int, offsets: I
     return FloatLayer(scaled, layer.cell, _nodes(layer, network, index), layer.unit_constants, offsets)
 
 
-class _TheirFunctions(Functions):
-    """A build's tables and piecewise linear functions, to which none is added."""
-
-    def table(self, function: ActivationFunction, input: Format, output: Format, middle: bool = False) -> int:
-        """Return the index of a table; -1 if there is none."""
-        wanted = (function, input, output, middle)
-        found = [(table.function, table.input, table.output, table.middle) for table in self.tables]
-        return found.index(wanted) if wanted in found else -1
-
-    def linear(self, function: ActivationFunction, input: Format, output: Format) -> int:
-        """Return the index of a piecewise linear function; -1 if there is none."""
-        wanted = (function, input, output)
-        found = [(pieces.function, pieces.input, pieces.output) for pieces in self.pieces]
-        return found.index(wanted) if wanted in found else -1
-
-
 def _nodes(layer: ArrayLayer, network: QuantizedNetwork, index: int) -> tuple[int, ...]:
     """Return the nodes of the quantised layer's graph that the steps of a cell became."""
     numerics, shape = network.numerics, network.shapes[index]
@@ -190,7 +174,7 @@ def _nodes(layer: ArrayLayer, network: QuantizedNetwork, index: int) -> tuple[in
         normalised=(layer.outputs, network.sources(index)[0]) if layer.kind == "norm" else None,
     )
     direct = all(table.direct for table in numerics.tables)
-    functions = _TheirFunctions(direct, list(numerics.tables), list(numerics.pieces), list(numerics.norms))
+    functions = KnownFunctions(direct, list(numerics.tables), list(numerics.pieces), list(numerics.norms))
     resolved, nodes = resolve(layer.cell, formats, functions)
     if resolved != graph:
         raise _other(f"its cell {layer.cell.name!r} is another one than the build's")

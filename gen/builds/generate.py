@@ -69,6 +69,7 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import find_kept, pack
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.passes import no_loadable_program
+from rtlstm.spec.program.spatial import BEHIND_SUMS
 from rtlstm.spec.progress import Progress, tell
 
 __all__ = [
@@ -234,10 +235,11 @@ class BuildRequest:
         )
         in_ram = (each.memory.style == "block" for each in constant_tables(manifest))
         if plan is not None and self.array and self.array.table_memory == "ram" and not any(in_ram):
+            *most, last = BEHIND_SUMS
             raise ConfigurationError(
                 f"`table_memory='ram'` needs tables of {FEWEST_ROWS} rows or more behind a register, as an "
-                "LSTM's gates have with `loop_registers` of 3, 8 or 9, but this build with "
-                f"{plan.loop_registers} has none: leave it out"
+                f"LSTM's gates have with `loop_registers` of {', '.join(map(str, most))} or {last}, but this "
+                f"build with {plan.loop_registers} has none: leave it out"
             )
         skips = self.array is not None and self.array.skip_zeros
         return _skip_zeros(quantised, manifest) if skips else (manifest, ())

@@ -23,7 +23,7 @@ from rtlstm.boards.zynq import (
     find_fabric_clock,
     write_project,
 )
-from rtlstm.fpga.estimate import check_estimate, check_inventory, estimate
+from rtlstm.fpga.estimate import BoardTop, check_estimate, check_inventory, estimate
 from rtlstm.fpga.families.device import megahertz
 from rtlstm.fpga.fit import NothingFitsError
 from rtlstm.gen.builds.command_options import BoardOptions
@@ -167,8 +167,8 @@ class OnBoard:
     def _check_size(self, insist: bool) -> bool:
         """Compare the design with the board's device; return whether there is an estimate of it."""
         chosen = self.board.chosen
-        ethernet = self.timing.link == "ethernet"
-        expected = estimate(self.manifest, chosen, board=self.board.name, ethernet=ethernet)
+        top = BoardTop(name=self.board.name, ethernet=self.timing.link == "ethernet")
+        expected = estimate(self.manifest, chosen, board=top)
         if expected is None:
             check_inventory(self.manifest, chosen.device, board=self.board.name)
         else:
@@ -435,7 +435,7 @@ def compare_boards(
     for board in counted(progress, what, boards):
         # Boards whose devices and clocks are alike take the same design.
         target = find_target(board.name)
-        key = target.chosen.label, target.board_mhz, target.ethernet
+        key = target.chosen.label, target.board and target.board.replace(name="")
         if key not in designs:
             asked = {"tables": request.settings.tables, "fit_anyway": True}
             try:

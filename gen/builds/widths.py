@@ -67,7 +67,7 @@ class Made:
         found = None
         if self.estimate is not None:
             target = find_target(self.estimate.board or self.estimate.device)
-            found = estimate(manifest, target.chosen, board=target.board, ethernet=target.ethernet)
+            found = estimate(manifest, target.chosen, board=target.board)
         return Cost(
             device="" if found is None else found.board or found.device,
             luts=None if found is None else found.luts,

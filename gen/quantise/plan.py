@@ -27,7 +27,7 @@ from rtlstm.gen.quantise.rounding import (
 )
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.spec.activations.interpolated import DIRECT_BITS
-from rtlstm.spec.cells.formats import CellFormats, Functions, resolve
+from rtlstm.spec.cells.formats import CellFormats, Functions, KnownFunctions, resolve
 from rtlstm.spec.cells.unit import WIDEST_FACTOR
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, HiddenRounding, IntArray, WeightFormat
@@ -875,15 +875,15 @@ class Plan(Lowered):
 
     def _takes(self, device: Numerics, index: int) -> bool:
         """Whether a loadable device has the cell of a layer, in these formats."""
-        functions = self.functions()
+        known = KnownFunctions(**vars(self.functions()))
         try:
-            graph, _ = resolve(self.layers[index].cell, self.cell_formats(index), functions)
+            graph, _ = resolve(self.layers[index].cell, self.cell_formats(index), known)
         except ConfigurationError:
             # This format would make a sum or product too wide.
             return False
         if self.fused:  # The fused unit computes all but norms, in any format.
-            return tuple(functions.norms) == device.norms
-        return graph in device.cells and functions == self.functions()
+            return tuple(known.norms) == device.norms
+        return graph in device.cells
 
     def functions(self) -> Functions:
         """Return the functions of cells that an existing device has; none without one."""

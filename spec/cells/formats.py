@@ -44,6 +44,22 @@ class Functions:
         return _number(self.pieces, design_pieces(function, input, output))
 
 
+class KnownFunctions(Functions):
+    """The functions that a build has: a cell with others has no graph among the build's."""
+
+    def table(self, function: ActivationFunction, input: Format, output: Format, middle: bool = False) -> int:
+        """Return the index of a table; -1 if there is none."""
+        wanted = (function, input, output, middle)
+        found = [(table.function, table.input, table.output, table.middle) for table in self.tables]
+        return found.index(wanted) if wanted in found else -1
+
+    def linear(self, function: ActivationFunction, input: Format, output: Format) -> int:
+        """Return the index of a piecewise linear function; -1 if there is none."""
+        wanted = (function, input, output)
+        found = [(pieces.function, pieces.input, pieces.output) for pieces in self.pieces]
+        return found.index(wanted) if wanted in found else -1
+
+
 def _number(known: list[T], wanted: T) -> int:
     if wanted not in known:
         known.append(wanted)

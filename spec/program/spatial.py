@@ -55,6 +55,8 @@ _REGISTERED: dict[int, frozenset[ValueKind]] = {
     9: frozenset({"halves", "products", "sums", "gates", "multiplied", "total", "bent", "output"}),
 }
 """Values with a register, by the registers in the loop, of which h is one."""
+BEHIND_SUMS = tuple(registers for registers, kinds in _REGISTERED.items() if "sums" in kinds)
+"""The loops with a register behind pre-activations, whose place a table in block RAM can take."""
 MOST_LOOP_REGISTERS = max(_REGISTERED)
 _OF_PRODUCTS: tuple[ValueKind, ...] = ("halves", "products")
 _OF_ROWS: tuple[ValueKind, ...] = (*_OF_PRODUCTS, "sums", "gates")

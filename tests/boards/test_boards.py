@@ -142,7 +142,7 @@ def test_board_with_a_capital_is_found_in_any_case():
             "Own",
             "Own",
         ]
-        assert find_target("OWN")[1] == "Own"
+        assert find_target("OWN").board.name == "Own"
     finally:
         for name in ("Own", "own"):
             BOARDS.remove(name)

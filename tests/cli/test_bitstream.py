@@ -15,7 +15,7 @@ from support.small_builds import named_options, network, rand
 from rtlstm.boards.bitstream import Bitstream, Use
 from rtlstm.boards.catalogue import find_board, find_target
 from rtlstm.boards.ethernet import LICENCE_FILE
-from rtlstm.fpga.estimate import BOARD_SHARE, estimate
+from rtlstm.fpga.estimate import BOARD_SHARE, BoardTop, estimate
 from rtlstm.fpga.fit import FitRequest
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.on_board import OnBoard, load_bitstream, slower_clock
@@ -215,7 +215,7 @@ def record(**changes: object) -> Bitstream:
 def test_expected_clock(tmp_path: Path):
     """Before place and route: a share of the core's estimate, or of a usual target for a portable build."""
     small = OnBoard.create(small_build(tmp_path / "small", "ecp5"), "ulx3s-12f")
-    core = estimate(small.manifest, small.board.chosen, board="ulx3s-12f")
+    core = estimate(small.manifest, small.board.chosen, board=BoardTop(name="ulx3s-12f"))
     assert core is not None and small.requested_mhz is None
     assert 0.96 * BOARD_SHARE * core.fmax_mhz < small.timing.clock_mhz <= BOARD_SHARE * core.fmax_mhz + 0.05
     portable = OnBoard.create(small_build(tmp_path / "portable", "generic"), "ulx3s-12f")

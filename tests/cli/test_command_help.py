@@ -104,7 +104,7 @@ def test_devices_are_listed():
 def test_boards_are_listed():
     found = json.loads(run("boards", "--json"))["boards"]
     assert [each["name"] for each in found] == [*BOARDS, *ZYNQ_BOARDS]
-    assert all(find_target(each["name"])[1] == each["name"] for each in found)
+    assert all(find_target(each["name"]).board.name == each["name"] for each in found)
     assert "iCEBreaker" in run("boards")
 
 

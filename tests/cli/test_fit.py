@@ -11,7 +11,7 @@ from support.random_sequences import random_gru, random_lstm, random_projection
 from support.small_builds import named_options, network
 
 from rtlstm.bench.shapes import SHAPES
-from rtlstm.boards.catalogue import find_board
+from rtlstm.boards.catalogue import find_target
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.estimate import BOARD_SHARE, check_estimate, demands, estimate
 from rtlstm.fpga.families.base import fpga_family
@@ -482,7 +482,7 @@ def test_board_is_counted_in():
         fit_device("tiny", quantised.shapes, quantised.numerics, request)[1].estimate
         for request in (
             FitRequest(chosen=find_device("up5k"), lanes=4, macs=1),
-            FitRequest(chosen=find_board("icebreaker").chosen, board="icebreaker", lanes=4, macs=1),
+            FitRequest(**find_target("icebreaker")._asdict(), lanes=4, macs=1),
         )
     )
     assert (core.board, whole.board) == ("", "icebreaker")

@@ -90,8 +90,8 @@ def test_a_board_with_ethernet_has_room_for_it() -> None:
     made = manifest("ecp5", 6, 20, 8, 1)
     serial, ethernet = top_sizes(made, ecp5), top_sizes(made, ecp5, ethernet=True)
     assert (ethernet.luts - serial.luts, ethernet.block_rams - serial.block_rams) == (5735, 8)
-    assert find_target("colorlight-i5").ethernet and not find_target("ulx3s-25f").ethernet
     target = find_target("colorlight-i5")
-    whole = estimate(made, target.chosen, board=target.board, ethernet=True)
+    assert target.board.ethernet and not find_target("ulx3s-25f").board.ethernet
+    whole = estimate(made, target.chosen, board=target.board)
     alone = estimate(made, target.chosen)
     assert whole is not None and alone is not None and whole.luts - alone.luts == ethernet.luts
