@@ -129,11 +129,7 @@ def test_cocotb(seed: int, stalled: bool, simulator: Simulator, tmp_path: Path) 
     # The family's models in place of the cells, as netlists have them.
     design = Design(case.manifest.name, tuple(simulation_sources(verilog, parameters.family)))
     run = run_tests(
-        TESTS / "support" / "testbenches" / "case_testbench.py",
-        tmp_path,
-        design,
-        simulator,
-        tmp_path / "run",
-        variables={"RTLSTM_CASE": str(tmp_path / "case.npz")},
-    )
+        TESTS / "support" / "testbenches" / "case_testbench.py", tmp_path, design, simulator,
+        tmp_path / "run", variables={"RTLSTM_CASE": str(tmp_path / "case.npz")},
+    )  # fmt: skip
     assert [each.failure for each in run.outcomes] == [""]

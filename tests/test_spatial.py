@@ -41,15 +41,11 @@ def spatial_case(
     rng = np.random.default_rng(seed)
     data = int(rng.integers(4, 10))
     settings = QuantizationSettings(
-        tables="direct",
-        weight_bits=int(rng.integers(3, 9)),
-        data_bits=data,
-        gate_bits=int(rng.integers(max(6, data), 11)),
-        cell_bits=int(rng.integers(8, 15)),
-        input_range=float(rng.choice([0.5, 1.0, 4.0])),
-        cell_range=float(rng.choice([1.0, 2.0, 8.0])),
+        tables="direct", weight_bits=int(rng.integers(3, 9)), data_bits=data,
+        gate_bits=int(rng.integers(max(6, data), 11)), cell_bits=int(rng.integers(8, 15)),
+        input_range=float(rng.choice([0.5, 1.0, 4.0])), cell_range=float(rng.choice([1.0, 2.0, 8.0])),
         hidden_rounding=("half_up", "odd")[int(rng.integers(2))],
-    )
+    )  # fmt: skip
     network = quantise(random_network(rng, sizes), settings)
     beat = int(rng.integers(1, network.inputs + 1))
     parameters = Parameters.for_family(

@@ -23,15 +23,9 @@ from rtlstm.spec.program.schedule import offer_cycles
 LITTLE = QuantizationSettings(weight_bits=4, data_bits=6, gate_bits=6, cell_bits=8)
 SMALL = (1, 2, 3, 4, 5, 7, 9, 12)
 CELLS = {
-    "gru": 26,
-    "two_grus": 29,
-    "rnns_without_bounds": 18,
-    "rnn_then_lstm": 26,
-    "custom_c": 30,
-    "custom_stateless": 16,
-    "state_behind_an_lstm": 29,
-    "peephole": 30,
-}
+    "gru": 26, "two_grus": 29, "rnns_without_bounds": 18, "rnn_then_lstm": 26, "custom_c": 30,
+    "custom_stateless": 16, "state_behind_an_lstm": 29, "peephole": 30,
+}  # fmt: skip
 """Networks of other cells, and the cycles between their steps."""
 
 

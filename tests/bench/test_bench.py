@@ -30,18 +30,10 @@ def found(builds: Path) -> BenchResult:
     done = CliRunner().invoke(
         app,
         [
-            "bench",
-            "traffic20",
-            "--quick",
-            "-o",
-            str(builds),
-            "--json",
-            "--save",
-            str(saved),
-            "--csv",
+            "bench", "traffic20", "--quick", "-o", str(builds), "--json", "--save", str(saved), "--csv",
             str(saved.with_suffix(".csv")),
         ],
-    )
+    )  # fmt: skip
     assert done.exit_code == 0, done.stderr
     fields = json.loads(done.stdout)
     assert fields.pop("notes")

@@ -329,16 +329,10 @@ def test_the_same_is_routed_with_another_clock(cache: Path, tmp_path: Path, name
             synthesis = with_parameters(first, PLL, pll.parameters)
         found.append(
             place_and_route(
-                synthesis,
-                "tiny",
-                board.chosen,
-                board.family.find_nextpnr(),
-                tmp_path / "made",
-                seed=1,
-                target_mhz=50,
-                pins="\n".join(pins) + "\n",
+                synthesis, "tiny", board.chosen, board.family.find_nextpnr(), tmp_path / "made", seed=1,
+                target_mhz=50, pins="\n".join(pins) + "\n",
             )
-        )
+        )  # fmt: skip
         report = json.loads((tmp_path / "made" / "seed1.json").read_text())
         assert any(clock["constraint"] == pytest.approx(90, 0.01) for clock in report["fmax"].values())
     fast, slow = found

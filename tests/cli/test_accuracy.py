@@ -33,15 +33,9 @@ def narrow(tmp_path_factory):
     safetensors.numpy.save_file(tensors(), folder / "tiny.safetensors")
     with no_logic():
         rtlstm.compile(
-            folder / "tiny.safetensors",
-            folder=folder / "build",
-            dense=["fc:sigmoid"],
-            weight_bits=4,
-            data_bits=8,
-            calibration=inputs(),
-            lanes=4,
-            macs=2,
-        )
+            folder / "tiny.safetensors", folder=folder / "build", dense=["fc:sigmoid"], weight_bits=4,
+            data_bits=8, calibration=inputs(), lanes=4, macs=2,
+        )  # fmt: skip
     return folder
 
 

@@ -64,13 +64,9 @@ def files(tmp_path_factory):
     np.save(folder / "symbols.npy", rng.normal(size=(8, SEQUENCES, SYMBOLS)))
     with no_logic():
         rtlstm.compile(
-            folder / "encoder.onnx",
-            calibration=np.load(folder / "words.npy"),
-            folder=folder / "encoder",
-            lanes=4,
-            macs=2,
-            quick=True,
-        )
+            folder / "encoder.onnx", calibration=np.load(folder / "words.npy"), folder=folder / "encoder",
+            lanes=4, macs=2, quick=True,
+        )  # fmt: skip
     return folder
 
 
@@ -125,15 +121,9 @@ def test_the_states_are_those_of_the_encoder(cli, files, tmp_path):
     done(generate(cli, files, tmp_path / "from", *typical(files), "--calibrate-from", files / "encoder"))
     done(generate(cli, files, tmp_path / "zeros", *typical(files)))
     stated = rtlstm.compile(
-        files / "decoder.onnx",
-        calibration=symbols,
-        calibration_state=build.run(words)[1],
-        folder=tmp_path / "stated",
-        name="decoder",
-        lanes=4,
-        macs=2,
-        quick=True,
-    )
+        files / "decoder.onnx", calibration=symbols, calibration_state=build.run(words)[1],
+        folder=tmp_path / "stated", name="decoder", lanes=4, macs=2, quick=True,
+    )  # fmt: skip
     taken = rtlstm.Build(tmp_path / "from")
     assert taken.manifest.numerics == stated.manifest.numerics
     # For rtlstm accuracy, the file is a state like others: these are the data that calibrated the build.

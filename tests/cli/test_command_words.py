@@ -103,14 +103,9 @@ def test_calibration_data_may_have_the_batch_first(cli, model: Path, tmp_path: P
     assert (first / "manifest.json").read_bytes() == (second / "manifest.json").read_bytes()
     third = tmp_path / "c"
     compile(
-        model,
-        calibration=x.swapaxes(0, 1),
-        calibration_lengths=[7, 3],
-        batch_first=True,
-        lanes=4,
-        macs=2,
+        model, calibration=x.swapaxes(0, 1), calibration_lengths=[7, 3], batch_first=True, lanes=4, macs=2,
         folder=third,
-    )
+    )  # fmt: skip
     assert (first / "manifest.json").read_bytes() == (third / "manifest.json").read_bytes()
     cli("generate", model, "-o", second, "--calibrate", tmp_path / "batch.npy", *sizes).refused("lengths")
     np.save(tmp_path / "wide.npy", np.zeros((2, 7, 4)))

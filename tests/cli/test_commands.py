@@ -412,17 +412,8 @@ def test_data_of_a_model_that_tells_no_order(cli, tmp_path):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(4, 6, 3)))
     folder, data = tmp_path / "build", tmp_path / "x.npy"
     made = (
-        "generate",
-        tmp_path / "lstm.pt",
-        "-o",
-        folder,
-        "--lanes",
-        "4",
-        "--macs",
-        "2",
-        "--calibrate",
-        data,
-    )
+        "generate", tmp_path / "lstm.pt", "-o", folder, "--lanes", "4", "--macs", "2", "--calibrate", data,
+    )  # fmt: skip
     said = "of shape (4, 6, 3) was read as 4 steps of 6 sequences"
     for command, what in (
         (made, "calibration data"),
@@ -514,14 +505,8 @@ def test_simulate(cli, pristine, x_file, tmp_path):
 @pytest.mark.rtl
 def test_simulate_with_the_batch_first(cli, pristine, x_file, tmp_path):
     arguments = (
-        "simulate",
-        pristine,
-        "--simulator",
-        "icarus",
-        "--batch-first",
-        "--output",
-        tmp_path / "y.npy",
-    )
+        "simulate", pristine, "--simulator", "icarus", "--batch-first", "--output", tmp_path / "y.npy",
+    )  # fmt: skip
     np.save(tmp_path / "n.npy", np.load(x_file).swapaxes(0, 1))
     result = cli(*arguments, "--input", tmp_path / "n.npy", "--lengths", "6,3", "--json")
     assert result.code == 0, result.err

@@ -115,16 +115,9 @@ def test_commands_build_what_was_found(run, cli, tmp_path, monkeypatch, files):
 def test_devices_share_the_table_and_each_row_has_its_command(run):
     one = ("--tables", "direct", "--data-bits", 8, "--gate-bits", 8, "--cell-bits", 12)
     many = (
-        *one,
-        "--devices",
-        "lfe5u-25f,lfe5u-25f-8,up5k",
-        "--weight-bits",
-        "2:9",
-        "--lanes",
-        4,
-        "--macs",
+        *one, "--devices", "lfe5u-25f,lfe5u-25f-8,up5k", "--weight-bits", "2:9", "--lanes", 4, "--macs",
         "1,2",
-    )
+    )  # fmt: skip
     found = run(*many, "--json").json
     counts = Counter(each["device"] for each in found["front"])
     # All take the eight multipliers of an up5k, which says nothing of how full it is.
@@ -467,15 +460,9 @@ def test_nothing_is_lost(files, tmp_path, monkeypatch):
     monkeypatch.chdir(files)
     given = Given(Path("tiny.safetensors"), Path("x.npy"), None, False, "back", {"dense": ("fc:sigmoid",)})
     asked = SpaceOptions(
-        devices="up5k,lfe5u-25f-8",
-        tables="direct",
-        weight_bits="4:11",
-        data_bits="8,9",
-        gate_bits="8",
-        cell_bits="12",
-        lanes="4,8,16",
-        macs="1,2,4",
-    )
+        devices="up5k,lfe5u-25f-8", tables="direct", weight_bits="4:11", data_bits="8,9", gate_bits="8",
+        cell_bits="12", lanes="4,8,16", macs="1,2,4",
+    )  # fmt: skip
     space, context = given.read(find_metric("error"), None, asked)
 
     def plan(name: str) -> Plan:

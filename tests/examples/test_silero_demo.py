@@ -109,59 +109,31 @@ def found(network: Network) -> results.Results:
     golden = measure.run_golden(quantised, np.random.default_rng(1).normal(size=(40, 3)))
     cycles = manifest.cycles
     rtl = measure.RtlRun(
-        y=golden.y,
-        probability=golden.probability,
-        states=golden.states,
-        seconds=0.5,
-        warm_latency=cycles.step_latency_cycles,
-        first_step_latency=cycles.first_step_latency_cycles,
+        y=golden.y, probability=golden.probability, states=golden.states, seconds=0.5,
+        warm_latency=cycles.step_latency_cycles, first_step_latency=cycles.first_step_latency_cycles,
         intervals=(cycles.step_interval_cycles,),
-    )
+    )  # fmt: skip
     accuracy = measure.Accuracy(steps=40, difference=0.001, flips=0)
     return results.Results(
-        manifest=manifest,
-        simulator="verilator",
-        calibration_steps=20,
-        golden=golden,
-        rtl=rtl,
-        words_compared=56,
-        words_different=0,
-        accuracy=accuracy,
-        rtl_accuracy=accuracy,
+        manifest=manifest, simulator="verilator", calibration_steps=20, golden=golden, rtl=rtl,
+        words_compared=56, words_different=0, accuracy=accuracy, rtl_accuracy=accuracy,
         narrow_accuracy=accuracy,
         peer=peer.PeerTiming(calls=2000, p50_us=25.0, p99_us=70.0, largest_difference=0.0),
         convolutions=found_convolutions(manifest),
-    )
+    )  # fmt: skip
 
 
 def found_convolutions(manifest: Manifest) -> convolutions.ConvolutionResults:
     """Results of a perfect run of the build with the convolutions; its manifests do not matter here."""
     rtl = Comparison(
-        simulator="verilator",
-        sequences=1,
-        steps=40,
-        output_words=40,
-        output_different=0,
-        state_words=8,
-        state_different=0,
-        first_difference="",
-        cycles_predicted=4000,
-        cycles_measured=4000,
-        cycles_different=0,
-        seconds=0.5,
-    )
+        simulator="verilator", sequences=1, steps=40, output_words=40, output_different=0, state_words=8,
+        state_different=0, first_difference="", cycles_predicted=4000, cycles_measured=4000,
+        cycles_different=0, seconds=0.5,
+    )  # fmt: skip
     return convolutions.ConvolutionResults(
-        manifest=manifest,
-        whole=manifest,
-        alone=manifest,
-        weights=100,
-        rtl=rtl,
-        output_different=0,
-        steps=1000,
-        float_difference=1e-6,
-        changed=10,
-        host_us=22.0,
-    )
+        manifest=manifest, whole=manifest, alone=manifest, weights=100, rtl=rtl, output_different=0,
+        steps=1000, float_difference=1e-6, changed=10, host_us=22.0,
+    )  # fmt: skip
 
 
 class TestResults:

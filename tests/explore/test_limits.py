@@ -145,16 +145,10 @@ def test_wrong_numbers_are_refused(name: str, text: str, words: str):
 
 def test_each_choice_is_there_once_and_can_be_built():
     space = Space(
-        device=("up5k", "hx8k"),
-        tables=("interpolated", "direct"),
-        weight_bits=(4, 8),
-        data_bits=(8, 10, 14),
-        gate_bits=(8, 12, 16),
-        cell_bits=(12,),
-        hidden_rounding=("half_up", "odd"),
-        lanes=(None, 4),
-        macs=(1, 2),
-    )
+        device=("up5k", "hx8k"), tables=("interpolated", "direct"), weight_bits=(4, 8),
+        data_bits=(8, 10, 14), gate_bits=(8, 12, 16), cell_bits=(12,), hidden_rounding=("half_up", "odd"),
+        lanes=(None, 4), macs=(1, 2),
+    )  # fmt: skip
     found = [space.choice(indices) for indices in space.all_indices()]
     assert len({each.key for each in found}) == len(found) == space.size
     # Data of 8, 10 and 14 bits with gates of as many: 3 + 2 + 1, and direct tables of the first two.

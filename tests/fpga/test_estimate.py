@@ -183,19 +183,9 @@ def test_multipliers_against_synthesis(a: int, b: int, stages: int, tmp_path: Pa
 
 # A narrow and a wide factor, alone and beyond 18 bits.
 INFERRED = [
-    (2, 8),
-    (3, 12),
-    (4, 4),
-    (9, 9),
-    (9, 10),
-    (18, 18),
-    (12, 20),
-    (12, 22),
-    (16, 24),
-    (12, 28),
-    (20, 32),
+    (2, 8), (3, 12), (4, 4), (9, 9), (9, 10), (18, 18), (12, 20), (12, 22), (16, 24), (12, 28), (20, 32),
     (22, 24),
-]
+]  # fmt: skip
 
 
 @pytest.mark.tools
@@ -265,15 +255,9 @@ def test_parts_are_all_of_the_core(family: str, sizes: dict[str, object]):
 
 
 AMD = (
-    "xc7_small",
-    "xc7_units",
-    "xc7_lanes",
-    "us_16_bits",
-    "us_units",
-    "us_tables",
-    "us_large",
+    "xc7_small", "xc7_units", "xc7_lanes", "us_16_bits", "us_units", "us_tables", "us_large",
     "us_wide_array",
-)
+)  # fmt: skip
 
 
 @pytest.mark.tools

@@ -22,15 +22,9 @@ from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.tools.cache import CACHE_VARIABLE
 
 ECP5 = {
-    "$scopeinfo": 9,
-    "CCU2C": 10,
-    "LUT4": 100,
-    "PFUMX": 4,
-    "TRELLIS_DPR16X4": 2,
-    "TRELLIS_FF": 50,
-    "MULT18X18D": 3,
-    "DP16KD": 2,
-}
+    "$scopeinfo": 9, "CCU2C": 10, "LUT4": 100, "PFUMX": 4, "TRELLIS_DPR16X4": 2, "TRELLIS_FF": 50,
+    "MULT18X18D": 3, "DP16KD": 2,
+}  # fmt: skip
 ECP5_CELLS = fpga_family("ecp5").cells
 
 

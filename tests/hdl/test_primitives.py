@@ -92,19 +92,8 @@ MEMORY_PAIRS = [
 PRODUCTS, WORDS = (Multiplier, Pair, Sum), (Memory, MemoryPair)
 CYCLES = 400
 SIZES = [
-    (2, 2),
-    (2, 9),
-    (3, 8),
-    (4, 8),
-    (8, 5),
-    (6, 8),
-    (8, 8),
-    (9, 14),
-    (7, 16),
-    (12, 13),
-    (18, 18),
-    (18, 4),
-]
+    (2, 2), (2, 9), (3, 8), (4, 8), (8, 5), (6, 8), (8, 8), (9, 14), (7, 16), (12, 13), (18, 18), (18, 4),
+]  # fmt: skip
 WIDE = [(20, 12), (17, 17), (22, 9), (25, 18), (18, 26), (27, 18), (28, 11)]
 MULTIPLIERS = [Multiplier(a, b, stages, "dsp") for a, b in (*SIZES, *WIDE) for stages in (1, 2, 3)]
 TABLES = [Multiplier(a, b, stages, "lut") for a, b in SIZES for stages in (1, 2, 3)]
@@ -134,21 +123,11 @@ PAIRS = [
 SUMS = [
     Sum(a, b, stages, lanes)
     for a, b in (
-        (2, 2),
-        (4, 8),
-        (5, 8),
-        (8, 8),
-        (7, 9),
-        (8, 9),
-        (9, 8),
-        (16, 16),
-        (25, 18),
-        (27, 18),
-        (28, 6),
+        (2, 2), (4, 8), (5, 8), (8, 8), (7, 9), (8, 9), (9, 8), (16, 16), (25, 18), (27, 18), (28, 6),
     )
     for stages in (1, 2, 3)
     for lanes in (1, 2)
-]
+]  # fmt: skip
 
 
 def check(

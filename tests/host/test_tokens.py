@@ -243,14 +243,9 @@ def test_modules_and_files_of_onnx(tmp_path, tokens):
     for number, each in enumerate((net, path)):
         with no_logic():
             built = rtlstm.compile(
-                each,
-                calibration=tokens,
-                folder=tmp_path / f"{number}",
-                weight_bits=16,
-                data_bits=16,
-                lanes=4,
-                macs=2,
-            )
+                each, calibration=tokens, folder=tmp_path / f"{number}", weight_bits=16, data_bits=16,
+                lanes=4, macs=2,
+            )  # fmt: skip
         assert np.abs(built.run(tokens)[0].reshape(exact.shape) - exact).max() < 2e-3
 
 

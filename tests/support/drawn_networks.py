@@ -168,29 +168,20 @@ def _normed_lstm(draw: Draw, weights: _Weights, inputs: int, outputs: int, commo
         together=together,
     )
     return Lstm(
-        w_ih=weights.matrix(rows, inputs),
-        w_hh=weights.matrix(rows, outputs),
-        bias=weights.vector(rows, zero=draw(st.booleans())),
-        clip=draw(st.sampled_from(_CLIPS)),
-        candidate=draw(functions(TANH)),
-        norms=norms,
-        **common,
-    )
+        w_ih=weights.matrix(rows, inputs), w_hh=weights.matrix(rows, outputs),
+        bias=weights.vector(rows, zero=draw(st.booleans())), clip=draw(st.sampled_from(_CLIPS)),
+        candidate=draw(functions(TANH)), norms=norms, **common,
+    )  # fmt: skip
 
 
 def _gru(draw: Draw, weights: _Weights, inputs: int, outputs: int, common: dict[str, Any]) -> Gru:
     zero = draw(st.booleans())
     return Gru(
-        w_ih=weights.matrix(3 * outputs, inputs),
-        w_hh=weights.matrix(3 * outputs, outputs),
-        bias_ih=weights.vector(3 * outputs, zero),
-        bias_hh=weights.vector(3 * outputs, zero),
-        reset_after=draw(st.booleans()),
-        clip=draw(st.sampled_from(_CLIPS)),
-        gate=draw(functions(SIGMOID)),
-        candidate=draw(functions(TANH)),
-        **common,
-    )
+        w_ih=weights.matrix(3 * outputs, inputs), w_hh=weights.matrix(3 * outputs, outputs),
+        bias_ih=weights.vector(3 * outputs, zero), bias_hh=weights.vector(3 * outputs, zero),
+        reset_after=draw(st.booleans()), clip=draw(st.sampled_from(_CLIPS)), gate=draw(functions(SIGMOID)),
+        candidate=draw(functions(TANH)), **common,
+    )  # fmt: skip
 
 
 def _rnn(draw: Draw, weights: _Weights, inputs: int, outputs: int, common: dict[str, Any]) -> Rnn:
@@ -268,13 +259,9 @@ def _dense(
     function = draw(functions(usual))
     inputs, reads = _reads(draw, widths, any_of, least)
     return Dense(
-        weight=weights.matrix(outputs, inputs),
-        bias=weights.vector(outputs, zero=draw(st.booleans())),
-        activation=function.name,
-        alpha=function.alpha,
-        beta=function.beta,
-        **reads,
-    )
+        weight=weights.matrix(outputs, inputs), bias=weights.vector(outputs, zero=draw(st.booleans())),
+        activation=function.name, alpha=function.alpha, beta=function.beta, **reads,
+    )  # fmt: skip
 
 
 @st.composite
@@ -396,19 +383,13 @@ def _parameters(draw: Draw, settings: QuantizationSettings, whole: bool) -> Para
         early = registers["operand"] + registers["multiplier"] >= 4
         pipeline = Pipeline(**registers, copies=draw(st.sampled_from((0, 1, 2) if early else (0, 2))))
     return Parameters(
-        lanes=lanes,
-        macs=macs,
-        gate_units=units,
+        lanes=lanes, macs=macs, gate_units=units,
         beat_in=draw(st.sampled_from([beat for beat in range(1, macs + 1) if macs % beat == 0])),
-        beat_out=units * draw(st.integers(1, 4)),
-        streams=draw(st.integers(1, 3)),
-        lut_macs=lut_macs,
-        lut_lanes=lut_lanes,
-        tables=settings.tables,
-        lane_sums=None if whole else draw(st.sampled_from([None, None, 5, 16])),
-        family=family,
+        beat_out=units * draw(st.integers(1, 4)), streams=draw(st.integers(1, 3)), lut_macs=lut_macs,
+        lut_lanes=lut_lanes, tables=settings.tables,
+        lane_sums=None if whole else draw(st.sampled_from([None, None, 5, 16])), family=family,
         pipeline=pipeline,
-    )
+    )  # fmt: skip
 
 
 @st.composite

@@ -51,26 +51,10 @@ from support.paths import TESTS
 from support.yosys import formal_environment
 
 __all__ = [
-    "Inside",
-    "before",
-    "cases",
-    "covered",
-    "follow",
-    "found",
-    "free_inputs",
-    "free_module",
-    "holds",
-    "implies",
-    "prove",
-    "proven",
-    "reach",
-    "refute",
-    "slow_cases",
-    "stage_of",
-    "step_size",
-    "stored_word",
+    "Inside", "before", "cases", "covered", "follow", "found", "free_inputs", "free_module", "holds",
+    "implies", "prove", "proven", "reach", "refute", "slow_cases", "stage_of", "step_size", "stored_word",
     "with_bug",
-]
+]  # fmt: skip
 
 SETTINGS = """
 [options]

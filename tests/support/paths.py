@@ -9,19 +9,7 @@ TESTS = ROOT / "tests"
 DOCS = ROOT / "docs"
 EXAMPLES = ROOT / "examples"
 FOLDERS = (
-    "rtlstm",
-    "spec",
-    "tools",
-    "hdl",
-    "sim",
-    "host",
-    "fpga",
-    "boards",
-    "gen",
-    "train",
-    "explore",
-    "zoo",
-    "cli",
-    "bench",
-)
+    "rtlstm", "spec", "tools", "hdl", "sim", "host", "fpga", "boards", "gen", "train", "explore", "zoo",
+    "cli", "bench",
+)  # fmt: skip
 """The folders of the package, the package's own first. ``bench`` is not in the wheel."""

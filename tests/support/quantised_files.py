@@ -121,13 +121,8 @@ def rounding_bound(path, on_grid=("x",)):
             found = 0.0
         else:
             factors = {
-                "Sigmoid": 0.25,
-                "Relu": 1,
-                "Add": 1,
-                "Squeeze": 1,
-                "Transpose": 1,
-                "DequantizeLinear": 1,
-            }
+                "Sigmoid": 0.25, "Relu": 1, "Add": 1, "Squeeze": 1, "Transpose": 1, "DequantizeLinear": 1,
+            }  # fmt: skip
             found = sum(read) * factors[each.op_type]
         bound |= dict.fromkeys(each.output, float(found))
     return bound["y"]

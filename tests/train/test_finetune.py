@@ -41,13 +41,9 @@ REQUEST = {"updates": 120, "sequences": 24, "steps": 20}
 def test_three_bits_come_closer_to_the_float_network(model, data):
     seen = []
     result = train.finetune(
-        model,
-        data,
-        request=train.FinetuneRequest(**REQUEST),
-        weight_bits=3,
-        data_bits=8,
+        model, data, request=train.FinetuneRequest(**REQUEST), weight_bits=3, data_bits=8,
         progress=lambda what, done, total: seen.append((what, done, total)),
-    )
+    )  # fmt: skip
     report = result.report
     assert report.helped
     assert not report.diverged

@@ -230,30 +230,18 @@ def test_page_shows_where_accuracy_goes():
         PartErrors(part="tables", alone=0.01, without=0.03, steps=(0.01,)),
     )
     layer = LayerErrors(
-        name="<b>lstm</b>",
-        kind="lstm",
-        rms_signal=0.5,
-        rms_error=0.04,
-        max_abs_error=0.1,
-        snr_db=21.94,
-        parts=parts,
-        steps=(0.0, 0.02, 0.04),
-    )
+        name="<b>lstm</b>", kind="lstm", rms_signal=0.5, rms_error=0.04, max_abs_error=0.1, snr_db=21.94,
+        parts=parts, steps=(0.0, 0.02, 0.04),
+    )  # fmt: skip
     output = layer.replace(name="y", kind="output", rms_signal=1.0, steps=(0.04,))
     limited = Saturations(name="lstm", quantity="state", values=40, saturated=7, counts=(1, 6))
     errors = ErrorReport(
-        model=True,
-        sequences=1,
-        steps=3,
-        total_steps=3,
-        steps_per_point=1,
-        output=output,
-        layers=(layer,),
+        model=True, sequences=1, steps=3, total_steps=3, steps_per_point=1, output=output, layers=(layer,),
         saturations=(limited, limited.replace(saturated=0, quantity="results")),
         widths=(WidthErrors(changes={"weight_bits": 9}, bits=1, rms_error=0.02, max_abs_error=0.03),),
         score=Score(measure="accuracy", labels=1234, float_score=0.5, fixed_score=0.25, changed=56),
         verdict="All is told.",
-    )
+    )  # fmt: skip
     assert rounded_parts(errors) == ("weights", "tables")
     parts = draw_error_parts(errors)
     assert parts is not None

@@ -66,14 +66,9 @@ def test_inputs_with_factors(quantised, tmp_path):
     changes = []
     for bits in (8, 16):
         build = rtlstm.compile(
-            quantised,
-            folder=tmp_path / str(bits),
-            weight_bits=bits,
-            data_bits=8,
-            lanes=4,
-            macs=1,
+            quantised, folder=tmp_path / str(bits), weight_bits=bits, data_bits=8, lanes=4, macs=1,
             calibration=x,
-        )
+        )  # fmt: skip
         assert build.manifest.numerics.input_factors
         changes.append(build.report().weight_changes[0].largest_steps)
     assert changes[0] > 0 and changes[1] == 0

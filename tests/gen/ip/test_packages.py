@@ -50,13 +50,9 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("wishbone", small_network(), {}, {}),
     ):
         generate_build(
-            network,
-            folder / bus,
-            name="dut",
-            settings=SMALL,
-            parameters=Parameters(bus=bus, **SIZES, **sizes),
-            capacities=capacities,
-        )
+            network, folder / bus, name="dut", settings=SMALL,
+            parameters=Parameters(bus=bus, **SIZES, **sizes), capacities=capacities,
+        )  # fmt: skip
     return folder
 
 
@@ -372,13 +368,8 @@ def test_instance_compiles(builds: Path, tmp_path: Path) -> None:
 def test_clock_is_the_one_that_was_estimated(builds: Path, tmp_path: Path) -> None:
     for name in ("dut.sdc", "dut.xdc"):
         assert tcl(builds / "axi/ip" / name)[-1] == (
-            "create_clock",
-            "-name",
-            "aclk",
-            "-period",
-            "10.000",
-            "aclk",
-        )
+            "create_clock", "-name", "aclk", "-period", "10.000", "aclk",
+        )  # fmt: skip
     manifest = Manifest.load(builds / "none")
     vectors = Vectors.create(quantise(two_ways(), SMALL), manifest)
     texts = ip_files(manifest, (builds / "none" / manifest.rtl).read_text(), vectors, 80.0)

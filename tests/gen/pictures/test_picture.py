@@ -33,18 +33,8 @@ from rtlstm.spec.network import Dense, Network
 pytestmark = pytest.mark.usefixtures("drawn")
 
 NAMES = [
-    "a\x00b",
-    "a\x01b",
-    "a\x1fb",
-    "a\nb",
-    "\\u0001 \\",
-    "<b>&\"'",
-    "\ud800",
-    "\ufffe",
-    "\u2028",
-    "{x}",
-    "",
-]
+    "a\x00b", "a\x01b", "a\x1fb", "a\nb", "\\u0001 \\", "<b>&\"'", "\ud800", "\ufffe", "\u2028", "{x}", "",
+]  # fmt: skip
 
 
 class Layer:

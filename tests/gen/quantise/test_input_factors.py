@@ -145,13 +145,9 @@ def test_features_fill_their_format_where_that_measures_better():
 def build(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shifts") / "b"
     generate_build(
-        network(),
-        folder,
-        settings=NARROW.replace(quick=True),
-        parameters=TINY,
-        calibration=small_inputs(40, 2),
-        name="tiny",
-    )
+        network(), folder, settings=NARROW.replace(quick=True), parameters=TINY,
+        calibration=small_inputs(40, 2), name="tiny",
+    )  # fmt: skip
     return folder
 
 

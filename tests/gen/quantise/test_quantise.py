@@ -61,14 +61,9 @@ def test_reconstructed_weights_are_within_half_a_step() -> None:
 def _halves(gate: str, clip: float | None = None) -> list[int]:
     """What is added to the zero biases of a GRU that resets before the product: rows r, z, n, unused."""
     gru = Gru(
-        w_ih=np.ones((6, 1)),
-        w_hh=np.ones((6, 2)),
-        bias_ih=np.zeros(6),
-        bias_hh=np.zeros(6),
-        gate=ActivationFunction.of(gate),
-        clip=clip,
-        reset_after=False,
-    )
+        w_ih=np.ones((6, 1)), w_hh=np.ones((6, 2)), bias_ih=np.zeros(6), bias_hh=np.zeros(6),
+        gate=ActivationFunction.of(gate), clip=clip, reset_after=False,
+    )  # fmt: skip
     reset, candidate = quantise(Network(layers=(gru,))).layers
     assert not candidate.bias.any()
     return reset.bias[::2].tolist()

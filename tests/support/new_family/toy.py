@@ -38,17 +38,9 @@ class ToyPll(PllSearch):
 
     def cell(self, source: int, clock: Fraction, vco: Fraction, dividers: Dividers) -> Pll:
         return Pll(
-            cell="TOY_PLL",
-            input_hz=source,
-            vco_hz=vco,
-            output_hz=clock,
-            parameters={"TIMES": dividers[1]},
-            attributes={},
-            constants={},
-            input_port="I",
-            output_port="O",
-            lock_port="L",
-        )
+            cell="TOY_PLL", input_hz=source, vco_hz=vco, output_hz=clock, parameters={"TIMES": dividers[1]},
+            attributes={}, constants={}, input_port="I", output_port="O", lock_port="L",
+        )  # fmt: skip
 
 
 class ToyEstimates(Estimates):
@@ -83,21 +75,12 @@ class Toy(FpgaFamily):
     )
     devices = tuple(
         FpgaDevice(
-            name=f"toy-{size}",
-            family="toy",
-            architecture="toy",
-            luts=1000 * size,
-            ffs=1000 * size,
-            multipliers=3 * size,
-            block_rams=4 * size,
-            block_ram_kibit=4,
-            options=("--device", "toy"),
-            grades=("1", "2"),
-            pins={"box": ()},
-            target_mhz={"1": 40, "2": 60},
+            name=f"toy-{size}", family="toy", architecture="toy", luts=1000 * size, ffs=1000 * size,
+            multipliers=3 * size, block_rams=4 * size, block_ram_kibit=4, options=("--device", "toy"),
+            grades=("1", "2"), pins={"box": ()}, target_mhz={"1": 40, "2": 60},
         )
         for size in (9, 90)
-    )
+    )  # fmt: skip
     cells = Cells(
         luts={"SB_LUT4": 1},
         flip_flops=("SB_DFF",),
