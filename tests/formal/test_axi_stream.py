@@ -6,21 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Module, Mux, ResetSignal, Signal
-from support.formal import (
-    Inside,
-    cases,
-    covered,
-    follow,
-    free_inputs,
-    holds,
-    implies,
-    proven,
-    refute,
-    slow_cases,
-    step_size,
-    with_bug,
-)
+from support.formal import Inside, follow, free_inputs, holds, implies, step_size
 from support.formal_shapes import fixed_manifest, loadable_manifest
+from support.proofs import cases, covered, proven, refute, slow_cases, with_bug
 
 from rtlstm.hdl.buses.axi_stream import InputStream, Mode, OutputStream, padded_bits
 from rtlstm.spec.manifest import Manifest

@@ -2,7 +2,8 @@
 
 import pytest
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Mux, ResetSignal, Signal
-from support.formal import Inside, cases, covered, found, free_inputs, holds, implies, proven
+from support.formal import Inside, free_inputs, holds, implies
+from support.proofs import cases, covered, found, proven
 
 from rtlstm.hdl.link.framing import CobsDecoder
 

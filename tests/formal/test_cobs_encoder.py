@@ -3,19 +3,8 @@
 import pytest
 from amaranth.asserts import AnyConst
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Mux, ResetSignal, Signal, Value
-from support.formal import (
-    Inside,
-    before,
-    cases,
-    covered,
-    found,
-    free_inputs,
-    holds,
-    implies,
-    proven,
-    slow_cases,
-    stored_word,
-)
+from support.formal import Inside, before, free_inputs, holds, implies, stored_word
+from support.proofs import cases, covered, found, proven, slow_cases
 
 from rtlstm.hdl.link.framing import CobsEncoder
 from rtlstm.spec.inventory import LINK_BLOCKS

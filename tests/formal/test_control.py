@@ -5,8 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Module, Mux, ResetSignal, Signal, Value
-from support.formal import Inside, before, cases, covered, found, free_inputs, holds, implies, proven
+from support.formal import Inside, before, free_inputs, holds, implies
 from support.formal_shapes import fixed_manifest
+from support.proofs import cases, covered, found, proven
 
 from rtlstm.hdl.buses.wrappers import Control
 from rtlstm.spec.buses import registers_of

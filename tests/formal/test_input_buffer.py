@@ -18,20 +18,9 @@ from amaranth.hdl import (
     Signal,
     Value,
 )
-from support.formal import (
-    Inside,
-    before,
-    cases,
-    covered,
-    found,
-    free_inputs,
-    implies,
-    proven,
-    refute,
-    slow_cases,
-    with_bug,
-)
+from support.formal import Inside, before, free_inputs, implies
 from support.formal_shapes import fixed_manifest, loadable_manifest
+from support.proofs import cases, covered, found, proven, refute, slow_cases, with_bug
 
 from rtlstm.hdl.core.ports import InputBuffer
 from rtlstm.hdl.core.program_store import program_store

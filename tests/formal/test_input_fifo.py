@@ -6,21 +6,9 @@ import pytest
 from amaranth.asserts import AnyConst
 from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Module, Mux, ResetSignal, Signal, Value
 from amaranth.lib.data import View
-from support.formal import (
-    Inside,
-    before,
-    cases,
-    covered,
-    follow,
-    found,
-    free_inputs,
-    holds,
-    implies,
-    proven,
-    slow_cases,
-    step_size,
-)
+from support.formal import Inside, before, follow, free_inputs, holds, implies, step_size
 from support.formal_shapes import fixed_manifest, loadable_manifest
+from support.proofs import cases, covered, found, proven, slow_cases
 
 from rtlstm.hdl.buses.wrappers import InputFifo
 from rtlstm.spec.inventory import WAITING_STEPS

@@ -7,20 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Module, ResetSignal, Signal, Value
-from support.formal import (
-    Inside,
-    before,
-    cases,
-    free_inputs,
-    free_module,
-    holds,
-    implies,
-    prove,
-    reach,
-    refute,
-    with_bug,
-)
+from support.formal import Inside, before, free_inputs, free_module, holds, implies
 from support.formal_shapes import fixed_manifest, loadable_manifest
+from support.proofs import cases, prove, reach, refute, with_bug
 
 from rtlstm.hdl.core.core import Core, part_modules
 from rtlstm.hdl.core.ends import StepEnds

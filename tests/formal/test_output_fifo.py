@@ -4,20 +4,9 @@ from functools import partial
 
 import pytest
 from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Module, Mux, ResetSignal, Signal
-from support.formal import (
-    Inside,
-    before,
-    cases,
-    covered,
-    follow,
-    found,
-    free_inputs,
-    implies,
-    proven,
-    slow_cases,
-    step_size,
-)
+from support.formal import Inside, before, follow, free_inputs, implies, step_size
 from support.formal_shapes import fixed_manifest, loadable_manifest
+from support.proofs import cases, covered, found, proven, slow_cases
 
 from rtlstm.hdl.buses.wrappers import OutputFifo
 from rtlstm.spec.manifest import Manifest

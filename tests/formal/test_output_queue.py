@@ -19,22 +19,9 @@ from amaranth.hdl import (
     Value,
 )
 from amaranth.lib.data import View
-from support.formal import (
-    Inside,
-    before,
-    cases,
-    covered,
-    follow,
-    found,
-    free_inputs,
-    holds,
-    implies,
-    proven,
-    refute,
-    slow_cases,
-    with_bug,
-)
+from support.formal import Inside, before, follow, free_inputs, holds, implies
 from support.formal_shapes import fixed_manifest, loadable_manifest
+from support.proofs import cases, covered, found, proven, refute, slow_cases, with_bug
 
 from rtlstm.hdl.core.ports import OutputQueue
 from rtlstm.spec.inventory import memories

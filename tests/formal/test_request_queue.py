@@ -5,20 +5,8 @@ from pathlib import Path
 import pytest
 from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import Assume, Cat, Const, Cover, Elaboratable, Module, Mux, ResetSignal, Signal, Value
-from support.formal import (
-    Inside,
-    before,
-    cases,
-    covered,
-    found,
-    free_inputs,
-    holds,
-    implies,
-    prove,
-    slow_cases,
-    stage_of,
-    stored_word,
-)
+from support.formal import Inside, before, free_inputs, holds, implies, stage_of, stored_word
+from support.proofs import cases, covered, found, prove, slow_cases
 from support.quick import quick
 
 from rtlstm.hdl.link.memories import RequestMemory

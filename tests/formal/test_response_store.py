@@ -2,7 +2,8 @@
 
 import pytest
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, ResetSignal, Signal
-from support.formal import Inside, before, cases, covered, found, free_inputs, implies, proven
+from support.formal import Inside, before, free_inputs, implies
+from support.proofs import cases, covered, found, proven
 
 from rtlstm.hdl.link.memories import ResponseMemory
 from rtlstm.spec.link import BODY_LIMIT, PAYLOAD_LIMIT, RECORDS, Limits

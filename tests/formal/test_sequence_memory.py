@@ -4,8 +4,9 @@ from functools import partial
 
 import pytest
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Mux, ResetSignal, Signal
-from support.formal import Inside, before, cases, covered, found, free_inputs, implies, proven, slow_cases
+from support.formal import Inside, before, free_inputs, implies
 from support.formal_shapes import sequence_manifest
+from support.proofs import cases, covered, found, proven, slow_cases
 
 from rtlstm.hdl.sequences.controller import SequenceMemory, _Phase
 from rtlstm.spec.inventory import memories

@@ -6,20 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from amaranth.hdl import Assert, Assume, Cat, Const, Cover, Elaboratable, Module, ResetSignal, Signal, Value
-from support.formal import (
-    Inside,
-    before,
-    cases,
-    covered,
-    free_inputs,
-    implies,
-    proven,
-    refute,
-    slow_cases,
-    with_bug,
-)
+from support.formal import Inside, before, free_inputs, implies
 from support.formal_shapes import fixed_manifest, loadable_manifest
 from support.loadable_builds import NARROW
+from support.proofs import cases, covered, proven, refute, slow_cases, with_bug
 from support.pruned_builds import with_kept
 from support.quick import quick
 from support.random_builds import random_network, random_parameters

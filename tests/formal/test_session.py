@@ -4,20 +4,8 @@ from pathlib import Path
 
 import pytest
 from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Module, Mux, ResetSignal, Signal
-from support.formal import (
-    Inside,
-    before,
-    cases,
-    covered,
-    found,
-    free_inputs,
-    holds,
-    implies,
-    proven,
-    refute,
-    slow_cases,
-    with_bug,
-)
+from support.formal import Inside, before, free_inputs, holds, implies
+from support.proofs import cases, covered, found, proven, refute, slow_cases, with_bug
 
 from rtlstm.hdl.link.responder import LinkSession
 from rtlstm.spec.link import CRC_BYTES, HEADER, NUMBERED, FrameType
