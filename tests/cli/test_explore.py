@@ -374,11 +374,8 @@ def test_the_page_has_no_column_without_values(run, tmp_path):
         (("--metric", "f1"), ("a metric must be one of", "not 'f1'")),
         (
             ("--metric", "accuracy"),
-            (
-                "needs labels that are integers",
-                "there are none",
-                "y beside inputs x in the .npz file of --evaluate",
-            ),
+            ("needs labels that are integers", "there are none",
+             "y beside inputs x in the .npz file of --evaluate"),
         ),
         (("--limit", "latency<2us"), ("a limit must be NAME<=NUMBER", "not 'latency<2us'")),
         (("--limit", "latency<=2"), ("must have a unit",)),
@@ -396,7 +393,7 @@ def test_the_page_has_no_column_without_values(run, tmp_path):
         (("--devices", "up5k,xc7a35t"), ("--devices needs the clock", "of xc7a35t", "--clock 200")),
         (("--clock", 200), ("--clock is for devices whose delays no tool here knows",)),
     ],
-)
+)  # fmt: skip
 def test_refusals(run, arguments, words):
     run(*arguments).refused(*words)
 

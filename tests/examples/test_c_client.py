@@ -120,12 +120,10 @@ def test_line_in_use(folder: Path, client: Path):
         ("1 2 2048", "values of 12 bits must be -2048 to 2047, but line 1 has 2048"),
         ("1 -2049 3", "values of 12 bits must be -2048 to 2047, but line 1 has -2049"),
         ("70000 1 2", "values of 12 bits must be -2048 to 2047, but line 1 has 70000"),
-        (
-            "1 2 3\n9" + 60 * "0" + " 2 3",
-            "values of 12 bits must be -2048 to 2047, but line 2 has 9" + 39 * "0",
-        ),
+        ("1 2 3\n9" + 60 * "0" + " 2 3",
+         "values of 12 bits must be -2048 to 2047, but line 2 has 9" + 39 * "0"),
     ],
-)
+)  # fmt: skip
 def test_bad_steps(folder: Path, client: Path, text: str, words: str):
     """The steps before are answered, the bad one is not."""
     manifest = Manifest.load(folder)

@@ -47,10 +47,8 @@ def test_block_ram_limits_the_clock_of_designs_that_have_some():
     [
         (("lfe5u-85",), "there is no device 'lfe5u-85'; near names: lfe5u-85f"),
         (("lfe5u-85-8",), "near names: lfe5u-85f-8, lfe5um-85f-8"),
-        (
-            ("lfe5u-85f-9",),
-            "what follows lfe5u-85f- must be one of its speed grades, 6, 7, 8, with or without",
-        ),
+        (("lfe5u-85f-9",),
+         "what follows lfe5u-85f- must be one of its speed grades, 6, 7, 8, with or without"),
         (("lfe5u-45f-6bg999c",), "a package's code, bg256, bg381, "),
         (("gw2a-18-8",), "what follows gw2a-18- must be one of its speed grades, C8/I7, not '8'"),
         (("lfe5u-8f",), "; with a speed grade: lfe5u-85f-6, lfe5u-85f-7, lfe5u-85f-8"),
@@ -61,7 +59,7 @@ def test_block_ram_limits_the_clock_of_designs_that_have_some():
         (("up5k", "qfn"), "the package of up5k must be one of sg48, uwg30, not 'qfn'"),
         (("xc7a35t", None, "1"), "the speed grade of xc7a35t cannot be chosen, not '1'"),
     ],
-)
+)  # fmt: skip
 def test_wrong_names(arguments: tuple[str | None, ...], words: str):
     with pytest.raises(ConfigurationError, match=re.escape(words)):
         find_device(*arguments)

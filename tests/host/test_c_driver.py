@@ -163,16 +163,13 @@ def opened(false: tuple[CDriver, FalseRegisters]) -> tuple[CDriver, FalseRegiste
 @pytest.mark.parametrize(
     "register, word, message",
     [
-        (
-            Register.ID,
-            IDENTITY ^ 1,
-            "no rtlstm core answers at this address; check address, clock and bitstream",
-        ),
+        (Register.ID, IDENTITY ^ 1,
+         "no rtlstm core answers at this address; check address, clock and bitstream"),
         (Register.VERSION, 2 << 16, "the core has another register map; generate it again"),
         (Register.BUILD, 1, "the core is of another build than the header"),
         (Register.CAPACITY, 1, "the core is of another build than the header"),
     ],
-)
+)  # fmt: skip
 def test_other_devices_are_refused(
     opened: tuple[CDriver, FalseRegisters], register: Register, word: int, message: str
 ) -> None:

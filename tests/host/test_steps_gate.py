@@ -36,10 +36,8 @@ BAD_STEPS: list[tuple[dict[str, Any], str]] = [
     ({"x": [["a"] * 3] * 2}, "x must hold floats, or integers .* not <U1"),
     ({"x": [[1, 2], [3]]}, "x must be an array of numbers"),
     ({"x": np.ma.masked_equal(WHOLE, 0)}, "x must hold a number everywhere, but some are masked"),
-    (
-        {"x": WHOLE + np.array([0, 128, 0])},
-        r"x must be within -128 to 127 \(s8\.\d+\), but x\[0, 1\] is 128 and 1 more",
-    ),
+    ({"x": WHOLE + np.array([0, 128, 0])},
+     r"x must be within -128 to 127 \(s8\.\d+\), but x\[0, 1\] is 128 and 1 more"),
     ({"x": WHOLE - 129}, r"within -128 to 127 .* but x\[0, 0\] is -129 and 5 more; integers are codes"),
     ({"x": np.full((2, 3), 2**64 - 1, np.uint64)}, r"x\[0, 0\] is 18446744073709551615 and 5 more"),
     ({"streams": STREAMS + 1}, r"streams must be within 0 to 1, but streams\[1\] is 2"),
@@ -48,7 +46,7 @@ BAD_STEPS: list[tuple[dict[str, Any], str]] = [
     ({"streams": STREAMS.astype(float)}, r"streams must be \(steps,\) integers, not \(2,\) of type float64"),
     ({"suppress": [True]}, r"suppress must be \(2,\) booleans, one per time step, not \(1,\)"),
     ({"suppress": [0, 1]}, r"suppress must be \(2,\) booleans, .* of type int64"),
-]
+]  # fmt: skip
 
 
 class Untouched:

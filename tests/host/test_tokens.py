@@ -100,15 +100,13 @@ def test_padding_may_hold_anything(build, tokens, pad):
     [
         ([0, -1], r"tokens from 0 to 6, .*'words', but x\[1\] is -1; correct them"),
         ([0, ROWS, ROWS], r"x\[1\] is 7 and 1 more"),
-        (
-            [0.5, 1.0],
-            r"tokens as integers, .*, or its rows as floats \(\.\.\., 3\), not \(2,\) .*asarray\(x, int\)",
-        ),
+        ([0.5, 1.0],
+         r"tokens as integers, .*, or its rows as floats \(\.\.\., 3\), not \(2,\) .*asarray\(x, int\)"),
         ([True, False], "of bool"),
         (np.array([2**63], dtype=np.uint64), r"x\[0\] is 9223372036854775808"),
         (np.array(["a"]), "of <U1"),
     ],
-)
+)  # fmt: skip
 def test_wrong_tokens_are_refused_at_every_door(build, wrong, words):
     doors = [build.run]
     with Accelerator.open(build.folder) as accelerator, accelerator.stream() as stream:

@@ -77,13 +77,11 @@ def test_bad_networks_are_refused(layers: tuple[object, ...], message: str) -> N
         ({"macs": 0}, "macs"),
         ({"macs": 6, "beat_in": 4}, r"`beat_in` \(4\) must divide `macs` \(6\)"),
         ({"streams": 0}, "streams"),
-        (
-            {"lanes": 8, "lut_lanes": 8},
-            r"`lut_lanes` must be less than `lanes` \(8\), not 8; .* try `multipliers=1`",
-        ),
+        ({"lanes": 8, "lut_lanes": 8},
+         r"`lut_lanes` must be less than `lanes` \(8\), not 8; .* try `multipliers=1`"),
         ({"macs": 2, "lut_macs": 2, "lut_lanes": 1}, "`lut_lanes` must be 0 .* not 1; .* `multipliers=1`"),
     ],
-)
+)  # fmt: skip
 def test_bad_parameters_are_refused(fields: dict[str, int], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Parameters(**fields)

@@ -220,40 +220,25 @@ def test_a_prepared_model_keeps_its_numbers(tmp_path):
     "call, error, message",
     [
         (lambda q: q(torch.zeros(3, 2, I + 1)), InputError, r"must be \(T, N, 4\).* not \(3, 2, 5\)"),
-        (
-            lambda q: q(torch.zeros(3, 2, I, dtype=torch.int64)),
-            InputError,
-            "tensor of floats, not torch.int64",
-        ),
+        (lambda q: q(torch.zeros(3, 2, I, dtype=torch.int64)), InputError,
+         "tensor of floats, not torch.int64"),
         (lambda q: q(torch.full((3, 2, I), torch.nan)), InputError, "finite"),
         (lambda q: q(torch.zeros(3, 2, I), lengths=[4, 1]), InputError, "within 1 to 3"),
         (lambda q: q(torch.zeros(3, 2, I), lengths=["3", "1"]), InputError, "lengths must be 2 integers"),
         (lambda q: q(torch.zeros(3, 2, I), lengths="both"), InputError, "lengths must be 2 integers"),
         (lambda q: q(torch.zeros(3, 2, I), pad="front"), InputError, "there are no lengths"),
-        (
-            lambda q: q(nn.utils.rnn.pack_sequence([torch.zeros(3, I)]), pad="front"),
-            InputError,
-            "a PackedSequence has no padding",
-        ),
-        (
-            lambda q: q(torch.zeros(3, 2, I), lengths=torch.tensor([True, True])),
-            InputError,
-            r"2 integers, one per sequence, within 1 to 3, not \[True, True\]",
-        ),
+        (lambda q: q(nn.utils.rnn.pack_sequence([torch.zeros(3, I)]), pad="front"), InputError,
+         "a PackedSequence has no padding"),
+        (lambda q: q(torch.zeros(3, 2, I), lengths=torch.tensor([True, True])), InputError,
+         r"2 integers, one per sequence, within 1 to 3, not \[True, True\]"),
         (lambda q: q(torch.zeros(3, 2, I), torch.zeros(1, 2, H)), InputError, r"hx must be a pair"),
-        (
-            lambda q: q(torch.zeros(3, 2, I), (torch.zeros(1, 3, H), torch.zeros(1, 2, H))),
-            InputError,
-            "h_0 must have the shapes",
-        ),
+        (lambda q: q(torch.zeros(3, 2, I), (torch.zeros(1, 3, H), torch.zeros(1, 2, H))), InputError,
+         "h_0 must have the shapes"),
         (lambda q: q(torch.zeros(3, 2, I), (torch.zeros(1, 2, H), None)), InputError, "c_0 must be a tensor"),
-        (
-            lambda q: q(torch.zeros(3, 2, I), (torch.full((1, 2, H), torch.nan), torch.zeros(1, 2, H))),
-            InputError,
-            "h_0 must be finite",
-        ),
+        (lambda q: q(torch.zeros(3, 2, I), (torch.full((1, 2, H), torch.nan), torch.zeros(1, 2, H))),
+         InputError, "h_0 must be finite"),
     ],
-)
+)  # fmt: skip
 def test_bad_inputs_are_said(call, error, message):
     with pytest.raises(error, match=message):
         call(train.prepare(nn.LSTM(I, H)))
