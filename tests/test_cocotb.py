@@ -43,8 +43,7 @@ def test_core_without_a_bus(simulator: Simulator, batch_first: bool, pristine: P
 def test_core_on_a_bus(bus: BusName, tmp_path: Path) -> None:
     folder = tmp_path / "build"
     write_build(folder, bus)
-    run = run_tests(CORE, folder, build_design(folder), "icarus", tmp_path / "run")
-    assert failures(run) == []
+    assert failures(run_tests(CORE, folder, build_design(folder), "icarus", tmp_path / "run")) == []
 
 
 @pytest.mark.slow
@@ -52,8 +51,7 @@ def test_order_of_writes_and_steps(tmp_path: Path) -> None:
     folder = tmp_path / "build"
     write_build(folder, "axi")
     module = MODULES / "axi_core_testbench.py"
-    run = run_tests(module, folder, build_design(folder), "icarus", tmp_path / "run")
-    assert failures(run) == []
+    assert failures(run_tests(module, folder, build_design(folder), "icarus", tmp_path / "run")) == []
 
 
 @pytest.mark.slow

@@ -156,8 +156,7 @@ def test_any_results_are_decided(units: int) -> None:
                 beat = step[first : first + units]
                 while rng.random() < 0.3:
                     # Nothing, or results that are not emitted.
-                    noise = int.from_bytes(rng.bytes(units * bits // 8))
-                    context.set(part.values, noise)
+                    context.set(part.values, int.from_bytes(rng.bytes(units * bits // 8)))
                     context.set(part.result.valid, int(rng.random() < 0.5))
                     context.set(part.result.emit, 0)
                     context.set(part.result.last, int(rng.random() < 0.5))
@@ -326,8 +325,7 @@ def test_decisions_behind_a_bus(bus: str, tmp_path: Path) -> None:
 @pytest.mark.rtl
 @pytest.mark.tools
 def test_the_netlist_decides(tmp_path: Path) -> None:
-    manifest = build(tmp_path / "rtl", "ecp5")
-    netlist = netlist_build(tmp_path / "rtl", manifest, tmp_path / "netlist")
+    netlist = netlist_build(tmp_path / "rtl", build(tmp_path / "rtl", "ecp5"), tmp_path / "netlist")
     found, _ = compare(netlist, X[:5], simulator="verilator", verify=False)
     assert found.passed, found.first_difference
 

@@ -63,8 +63,7 @@ def test_bound_is_reached_and_held(
     network = extreme_network(weight_bits, data_bits, sign)
     numerics = network.numerics
     lowest = numerics.input.lowest
-    parameters = Parameters(lanes=8, macs=3)
-    manifest = Manifest.create("extreme", network.shapes, parameters, numerics)
+    manifest = Manifest.create("extreme", network.shapes, Parameters(lanes=8, macs=3), numerics)
     (tmp_path / "rtl").mkdir()
     verilog = core_to_verilog(manifest)
     (tmp_path / "manifest.json").write_text(manifest.with_files({manifest.rtl: verilog}).to_json())
@@ -93,9 +92,7 @@ def test_bound_is_reached_and_held(
         accelerator.device.exchange(np.zeros(1, dtype=np.int64), x[:1])
         h_1 = Golden(network).run(x[:1, None], ([h[None]], [c[None]])).h[0][0]
         count = UNITS * manifest.regions[Region.PARTIALS].words
-        first = manifest.program.bias_rows
-        partials = accelerator.device.read_rows(Region.PARTIALS, 0, first, count)
+        partials = accelerator.device.read_rows(Region.PARTIALS, 0, manifest.program.bias_rows, count)
     words = partials.reshape(UNITS, -1)
     sums = unpack_fields(words, numerics.accumulator.partial_bits, 4).T.reshape(-1)
-    align = numerics.accumulator.align
-    np.testing.assert_array_equal(sums, ((lstm.w_hh @ h_1) << align) + lstm.bias)
+    np.testing.assert_array_equal(sums, ((lstm.w_hh @ h_1) << numerics.accumulator.align) + lstm.bias)

@@ -36,14 +36,12 @@ def with_residual(width: int = 5) -> Network:
     second = Dense(
         weight=rng.normal(size=(width, 7)), bias=rng.normal(size=width), skip=np.eye(width), skips=2
     )
-    copy = Dense(weight=np.eye(width), bias=np.zeros(width))
-    return Network(layers=(copy, first, second))
+    return Network(layers=(Dense(weight=np.eye(width), bias=np.zeros(width)), first, second))
 
 
 def with_heads() -> Network:
     """An LSTM with two heads side by side, of which one has two layers."""
-    rng = np.random.default_rng(7)
-    normal = rng.normal
+    normal = np.random.default_rng(7).normal
     body = Lstm(w_ih=normal(size=(20, 3)), w_hh=normal(size=(20, 5)), bias=normal(size=20))
     flow = Flow.begin(3).recurrent(body, "body")
     dense = [(normal(size=shape), normal(size=shape[0])) for shape in ((2, 5), (4, 5), (3, 4))]

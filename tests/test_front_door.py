@@ -125,8 +125,7 @@ def test_options_are_those_of_the_command_line(build: rtlstm.Build, x: np.ndarra
     model = tmp_path / "tiny.safetensors"
     from safetensors.numpy import save_file
 
-    network = random_network()
-    (layer,) = network.layers
+    (layer,) = random_network().layers
     tensors = {"weight_ih_l0": layer.w_ih, "weight_hh_l0": layer.w_hh, "bias_ih_l0": layer.bias}
     tensors["bias_hh_l0"] = np.zeros_like(layer.bias)
     save_file({key: value.astype(np.float32) for key, value in tensors.items()}, model)

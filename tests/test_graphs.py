@@ -59,8 +59,7 @@ def test_rows_with_scales_read_several_results(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [pytest.param(3, marks=pytest.mark.slow), 6])
 def test_results_on_the_way_are_no_more_than_are_counted(count: int, tmp_path: Path) -> None:
     """Each operation takes one cycle, and its results take many: a counter of three must hold them."""
-    network = quantise(side_by_side(count), NARROW)
-    case = make_case(0, network, WIDE_ARRAY.replace(streams=2), steps=6)
+    case = make_case(0, quantise(side_by_side(count), NARROW), WIDE_ARRAY.replace(streams=2), steps=6)
     program = case.manifest.program
     assert all(op.words == 1 for op in program.ops)
     assert [op.waits_for_results for op in program.ops][:2] == [False, True]
@@ -104,8 +103,7 @@ def test_a_product_of_two_results_takes_no_longer_than_a_dense_layer(lanes: int,
 
 
 def test_a_layer_without_a_product_with_h_has_no_operation_for_it() -> None:
-    network = CELL_NETWORKS["min_gru"]
-    first = network.layers[0]
+    first = CELL_NETWORKS["min_gru"].layers[0]
     reads_h = first.replace(w_hh=np.full_like(first.w_hh, 0.05), reads_h=True)
     without, with_h = (quantise(Network(layers=(layer,)), NARROW) for layer in (first, reads_h))
     small = Parameters(lanes=8, macs=2)

@@ -61,8 +61,7 @@ def build(folder: Path, shape: str, lanes: int, macs: int) -> Manifest:
 )
 def test_latency(shape: str, lanes: int, macs: int, tmp_path: Path) -> None:
     """Of arrays of 128 multiply-accumulates per cycle."""
-    manifest = build(tmp_path, shape, lanes, macs)
-    cycles = manifest.cycles
+    cycles = build(tmp_path, shape, lanes, macs).cycles
     for layer in cycles.layers:
         assert layer.overhead_cycles <= 24
     assert cycles.step_latency_cycles == cycles.array_cycles + cycles.overhead_cycles
@@ -83,8 +82,7 @@ def test_latency_register_counts_the_wait(tmp_path: Path) -> None:
 
     The buffer holds two steps. So a step of a long run waits for the two before it, however many there are.
     """
-    manifest = generate_build(small_network(), tmp_path, parameters=TINY, settings=NARROW)
-    cycles = manifest.cycles
+    cycles = generate_build(small_network(), tmp_path, parameters=TINY, settings=NARROW).cycles
     found = {}
     with Accelerator.open(tmp_path, backend="icarus", verify=False) as accelerator:
         device = accelerator.device.transport

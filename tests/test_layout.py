@@ -54,8 +54,7 @@ def test_run_follows_the_model(build, x):
     y, (h, _) = build.run(x)
     assert np.abs(y - wanted).max() < 1e-3 and h.shape == (1, N, H)
     assert np.array_equal(build.run(x, batch_first=True)[0], y)
-    swapped = build.run(x.swapaxes(0, 1), batch_first=False)[0]
-    assert np.array_equal(swapped, y.swapaxes(0, 1))
+    assert np.array_equal(build.run(x.swapaxes(0, 1), batch_first=False)[0], y.swapaxes(0, 1))
     lengths = np.arange(1, N + 1)
     short = build.run(x, lengths)[0]
     assert np.array_equal(short[0, :1], y[0, :1]) and not short[0, 1:].any()

@@ -56,8 +56,7 @@ def check(case: Case, backend: str, folder: Path, verify: bool = True) -> None:
 
     ``verify``: the weights are read back.
     """
-    rtl = case.write(folder / "rtl")
-    netlist = netlist_build(rtl, case.manifest, folder / "netlist")
+    netlist = netlist_build(case.write(folder / "rtl"), case.manifest, folder / "netlist")
     text = (netlist / "rtl" / f"{case.manifest.name}.v").read_text()
     # The netlist has hard cells, and nothing of the RTL's memories and multipliers.
     parameters = case.manifest.parameters

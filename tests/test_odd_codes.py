@@ -100,8 +100,7 @@ def test_products_of_nothing_are_positive(registers: int, tmp_path: Path) -> Non
 @pytest.mark.rtl
 def test_a_device_keeps_its_rounding(tmp_path: Path) -> None:
     """What a loadable device takes is rounded as the device does."""
-    parameters = Parameters(lanes=8, macs=2)
-    options = {"settings": ODD, "parameters": parameters, "name": "device"}
+    options = {"settings": ODD, "parameters": Parameters(lanes=8, macs=2), "name": "device"}
     generate_build(TWO, tmp_path / "device", capacities={"outputs": 8}, **options)
     made = generate_build(Network(layers=TWO.layers[:1]), tmp_path / "other", device=tmp_path / "device")
     assert made.numerics.hidden_rounding == "odd"

@@ -303,6 +303,5 @@ def check_steps(
     for index, step in enumerate(steps):
         network, run = since.get(step.stream, (-1, []))
         since[step.stream] = step.network, [*(run if network == step.network else []), index]
-        golden = Golden(builds[step.network].network)
-        wanted = golden.run(x[since[step.stream][1]][:, None]).y[-1]
+        wanted = Golden(builds[step.network].network).run(x[since[step.stream][1]][:, None]).y[-1]
         np.testing.assert_array_equal(y[index], device.manifest.emitted(wanted)[0])

@@ -39,8 +39,7 @@ def compare(
         mine = second.zeros()
         if state is not None:
             mine = State.of(*([part[number] for part in parts] for parts in state))
-        y = second.sequence(x[:steps, number].tolist(), mine)
-        assert y == result.y[:steps, number].tolist()
+        assert second.sequence(x[:steps, number].tolist(), mine) == result.y[:steps, number].tolist()
         assert mine.h == [part[number].tolist() for part in result.h]
         assert mine.c == [part[number].tolist() for part in result.c]
     assert second.saturations == result.cell_saturations
@@ -69,8 +68,7 @@ def test_cells(name: str, bits: int) -> None:
     network = quantise(CELL_NETWORKS[name], settings)
     case = make_case(0, network, Parameters(lanes=4, macs=1), 1)
     x = random_inputs(network, 12, 2, bits)
-    state = tuple([part[:1].repeat(2, axis=0) for part in parts] for parts in case.state)
-    compare(network, x, state)
+    compare(network, x, tuple([part[:1].repeat(2, axis=0) for part in parts] for parts in case.state))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -116,7 +114,6 @@ def test_sums_on_both_sides_of_single_precision(data_bits: int) -> None:
     formats = QuantizationSettings(weight_bits=9, data_bits=data_bits, input_range=1.0)
     network = quantise(Network(layers=(lstm,)), formats)
     lowest, highest = network.numerics.input.lowest, network.numerics.input.maximum
-    rows = network.layers[0].w_ih[rng.integers(0, 4 * units, 20)]
-    x = np.where(rows < 0, lowest, highest)
+    x = np.where(network.layers[0].w_ih[rng.integers(0, 4 * units, 20)] < 0, lowest, highest)
     x[::2] = rng.integers(lowest, highest, x[::2].shape, endpoint=True)
     compare(network, x[:, None])

@@ -19,8 +19,7 @@ FETCHED = re.compile(
 
 
 def test_index_links_every_page_once():
-    conf = runpy.run_path(str(ROOT / "docs" / "conf.py"))
-    sections = conf["sections"]()
+    sections = runpy.run_path(str(ROOT / "docs" / "conf.py"))["sections"]()
     assert list(sections)[:: len(sections) - 1] == ["Start here", "Glossary"]
     linked = sorted(page for pages in sections.values() for page in pages)
     assert linked == sorted(str(page.with_suffix("")) for page in PAGES if page != Path("docs/index.md"))

@@ -59,11 +59,9 @@ def test_zeros_in_the_input_alone(tmp_path: Path) -> None:
     network = quantise(stacked(9, 3, dense=((2, "identity"),)), NARROW)
     layer = network.layers[0]
     layer.w_ih[:, 2:] = 0
-    parameters = Parameters(lanes=4, macs=2, streams=2)
-    case = make_case(6, network, parameters, 8)
+    case = make_case(6, network, Parameters(lanes=4, macs=2, streams=2), 8)
     case = dataclasses.replace(case, manifest=skipping(network, case.manifest))
-    op = case.manifest.program.body_op(0)
-    assert op.group_words == ((0, 4), (0,), (0,))
+    assert case.manifest.program.body_op(0).group_words == ((0, 4), (0,), (0,))
     check_device(case, tmp_path, "icarus")
 
 
@@ -135,8 +133,7 @@ def test_where_nothing_is_zero(tmp_path: Path) -> None:
     full = Network(layers=(Lstm(w_ih=np.ones((8, 2)), w_hh=np.ones((8, 2)), bias=np.zeros(8)),))
     build = compile(full, folder=tmp_path / "b", skip_zeros=True, lanes=4, macs=1)
     assert build.report().notes[-1].startswith("no word of the weights is skipped: each has a weight in a gr")
-    plain = compile(full, folder=tmp_path / "b", lanes=4, macs=1)
-    assert plain.manifest == build.manifest
+    assert compile(full, folder=tmp_path / "b", lanes=4, macs=1).manifest == build.manifest
 
 
 def test_what_it_does_not_go_with(tmp_path: Path) -> None:

@@ -340,8 +340,7 @@ def test_the_driver_names_the_option_that_helps(name: str, tmp_path: Path) -> No
     helped = compile(network, calibration=x, calibration_state=state, folder=tmp_path / "helped", **sizes)
     # Warnings are errors.
     y, _ = helped.run(x, state=state)
-    exact = run_float(network, x, state).y
-    np.testing.assert_allclose(y, exact, atol=2e-3)
+    np.testing.assert_allclose(y, run_float(network, x, state).y, atol=2e-3)
     formats = {each.use: (each.fraction, each.limit) for each in helped.report().formats}
     assert 14 in {fraction for use, (fraction, _) in formats.items() if use.startswith("hidden state h")}
     told = [

@@ -102,8 +102,7 @@ def test_exact_int8_is_onnxruntimes(name: str) -> None:
     peers = list(run_onnxruntime(given, data, per_channel=False))
     assert [peer.weights for peer in peers] == ["QInt8", "QUInt8"]
     # Sums of the first kind may saturate, by the processor; zeros of the second kind are elsewhere.
-    apart = min(np.abs(peer.y - exact)[data.alive].mean() for peer in peers)
-    assert apart < error < 0.1
+    assert min(np.abs(peer.y - exact)[data.alive].mean() for peer in peers) < error < 0.1
     assert all(peer.operators == ("DynamicQuantizeLSTM", "MatMulInteger") for peer in peers)
 
 
@@ -113,8 +112,7 @@ def test_exact_int8_is_near_float(name: str, per_channel: bool) -> None:
     given = networks()[name]
     data = data_of(given, state=not given.whole_sequences)
     wanted = run_float(given, data.x, data.state, LENGTHS).y
-    error = np.abs(run_int8(given, data, per_channel) - wanted)[data.alive]
-    assert 0 < error.mean() < 0.1
+    assert 0 < np.abs(run_int8(given, data, per_channel) - wanted)[data.alive].mean() < 0.1
 
 
 def test_what_onnx_does_not_compute_is_named() -> None:

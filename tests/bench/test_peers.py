@@ -34,8 +34,7 @@ def reference(shape: Shape, x: np.ndarray) -> np.ndarray:
 def test_engine_computes_the_network(engine: str, name: str) -> None:
     shape = NETWORKS[name]
     x = shape.input_values(20)
-    runner = ENGINES[engine](shape)
-    y = runner.run(x)
+    y = ENGINES[engine](shape).run(x)
     assert y.shape == (20, shape.outputs)
     tolerance = {"c++": 1e-3, "c++ int8": 0.02}.get(engine, 1e-5)
     np.testing.assert_allclose(y, reference(shape, x), atol=tolerance)

@@ -97,8 +97,7 @@ def test_networks_of_vollo_in_an_array_as_wide_as_its_own(name: str, cycles: int
 @pytest.mark.parametrize(("name", "cycles", "shared"), [("", 358, 140), ("_wide", 182, 120)])
 def test_narrow_weights_share_multipliers(name: str, cycles: int, shared: int) -> None:
     """Two products of 4 x 8 bits in a DSP block; the data are as wide as those of ``stac_a``."""
-    shape = SHAPES[f"stac_a_4_bits{name}"]
-    manifest = predict_cycles(shape)
+    manifest = predict_cycles(SHAPES[f"stac_a_4_bits{name}"])
     numerics, parameters = manifest.numerics, manifest.parameters
     assert (numerics.weight_bits, numerics.data_bits) == (4, 8)
     assert manifest.cycles.step_latency_cycles == cycles

@@ -54,8 +54,7 @@ def test_instances_wait_for_each_other() -> None:
 
 
 def test_error_and_clock(tmp_path) -> None:
-    result = run_profile(["stac_a"], tmp_path, (), 200.0, None)
-    (shape,) = result.shapes
+    (shape,) = run_profile(["stac_a"], tmp_path, (), 200.0, None).shapes
     assert (shape.clock.source, shape.clock.mhz, shape.steps) == ("assumed", 200.0, SHAPES["stac_a"].steps)
     assert 0 < shape.rms_error < shape.largest_error < 0.1
     assert np.isfinite([row.max_us for row in shape.instances]).all() and len(shape.instances) == 8

@@ -91,8 +91,7 @@ def advice(result):
 def test_a_decoder_says_that_its_calibration_needs_states(cli, files, tmp_path):
     alone = advice(generate(cli, files, tmp_path / "b", "--json"))
     assert "'h_begin' and 'c_begin', but there are no calibration data" in alone
-    zeros = generate(cli, files, tmp_path / "b", *typical(files), "--json")
-    found = advice(zeros)
+    found = advice(generate(cli, files, tmp_path / "b", *typical(files), "--json"))
     assert "'h_begin' and 'c_begin', but the calibration data begin with zeros" in found
     assert found.endswith(
         "give the states (--calibrate-state), or the build whose final ones they are (--calibrate-from)"
@@ -129,8 +128,7 @@ def test_the_states_are_those_of_the_encoder(cli, files, tmp_path):
     # For rtlstm accuracy, the file is a state like others: these are the data that calibrated the build.
     judged = ("accuracy", taken.folder, "--model", files / "decoder.onnx", "--input", files / "symbols.npy")
     state = ("--calibrate-state", files / "encoder" / "final_states.npz")
-    told = done(cli(*judged, *typical(files), *state, "--json")).err
-    assert "other calibration data" not in told
+    assert "other calibration data" not in done(cli(*judged, *typical(files), *state, "--json")).err
     assert "other calibration data" in done(cli(*judged, *typical(files), "--json")).err
     rng = np.random.default_rng(1)
     state = build.run(rng.normal(size=(20, 50, WORDS)))[1]
@@ -191,8 +189,7 @@ def test_wrong_ways_name_the_right_one(cli, files, tmp_path):
     """Each message's way out is tried."""
 
     def refused(*arguments, words):
-        result = generate(cli, files, tmp_path / "b", *arguments)
-        result.refused(*words)
+        generate(cli, files, tmp_path / "b", *arguments).refused(*words)
         assert not (tmp_path / "b").exists()
 
     def works(*arguments):

@@ -154,8 +154,7 @@ def test_broken_models_are_refused(cli, tmp_path, case):
 )
 def test_wrong_options_are_refused(cli, model, tmp_path, arguments, words):
     plain = () if "--dense" in arguments else DENSE
-    result = cli("generate", model, "-o", tmp_path / "b", *plain, *arguments)
-    result.refused(*words)
+    cli("generate", model, "-o", tmp_path / "b", *plain, *arguments).refused(*words)
     assert not list(tmp_path.iterdir())
     as_json = cli("generate", model, "-o", tmp_path / "b", *plain, *arguments, "--json")
     assert as_json.code == 2
@@ -240,8 +239,7 @@ def test_a_negative_overhead_is_explained(cli, pristine, tmp_path):
     rtlstm.gen.builds.generate.generate_build(
         network, tmp_path / "wide", parameters=Parameters(lanes=4, macs=1)
     )
-    overheads = cli("inspect", tmp_path / "wide", "--json").json["layers"]
-    assert overheads[0]["overhead_cycles"] < 0
+    assert cli("inspect", tmp_path / "wide", "--json").json["layers"][0]["overhead_cycles"] < 0
     assert "A negative overhead: " in cli("inspect", tmp_path / "wide").out
     assert "A negative overhead: " not in cli("inspect", pristine).out
 
@@ -264,8 +262,7 @@ def test_without_vega_reports_have_no_pictures(cli, model, pristine, tmp_path, m
 def test_inspect_draws(cli, model, pristine, tmp_path):
     """A model's network; of a build all that its report has, in one file each."""
     written = tmp_path / "page.html"
-    result = cli("inspect", model, *DENSE, "-o", written)
-    assert f"written: {written}" in result.out
+    assert f"written: {written}" in cli("inspect", model, *DENSE, "-o", written).out
     page = written.read_text()
     assert page.count("<svg") == 1 and "LSTM 3" in page and "dense" in page
     assert cli("inspect", pristine, "--json", "-o", written).json["page"] == str(written)
@@ -357,8 +354,7 @@ def test_run_counts_its_own_saturations(cli, pristine, x_file, monkeypatch):
     """A device counts from its reset on; a board may have run before, and its counter may begin anew."""
     counts = iter([(1 << 32) - 2, 5])
     monkeypatch.setattr(Accelerator, "cell_saturations", property(lambda _: next(counts)))
-    done = cli("run", pristine, "--input", x_file, "--json")
-    assert done.json["cell_saturations"] == 7
+    assert cli("run", pristine, "--input", x_file, "--json").json["cell_saturations"] == 7
 
 
 def test_run_batch_first_with_lengths(cli, pristine, x_file, tmp_path):
@@ -385,8 +381,7 @@ def test_data_of_a_model_with_the_batch_first(cli, read_here, tmp_path):
     x = np.random.default_rng(0).normal(size=(4, 6, 3)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
     np.save(tmp_path / "one.npy", x[0])
-    program = torch.export.export(module, (torch.from_numpy(x),))
-    torch.export.save(program, tmp_path / "tagger.pt2")
+    torch.export.save(torch.export.export(module, (torch.from_numpy(x),)), tmp_path / "tagger.pt2")
     folder, data = tmp_path / "build", tmp_path / "x.npy"
     made = ("generate", tmp_path / "tagger.pt2", "-o", folder, "--lanes", "4", "--macs", "2")
     ran = ("run", folder, "--backend", "golden", "--input")

@@ -252,8 +252,7 @@ def test_metrics_of_labels(run, files, tmp_path):
 def test_own_metric_has_outputs_in_the_order_of_the_data(run, files, tmp_path):
     """With the batch first, outputs are (N, T, outputs), as x and y are; equal sizes would hide another."""
     data = np.load("data.npz")
-    swapped = {name: data[name][:5, :5].swapaxes(0, 1) for name in "xy"}
-    np.savez(tmp_path / "swapped.npz", **swapped)
+    np.savez(tmp_path / "swapped.npz", **{name: data[name][:5, :5].swapaxes(0, 1) for name in "xy"})
     np.savez(tmp_path / "plain.npz", **{name: data[name][:5, :5] for name in "xy"})
     np.save(tmp_path / "first.npy", np.load("x.npy").swapaxes(0, 1))
     (files / "agrees.py").write_text(
@@ -466,8 +465,7 @@ def test_nothing_is_lost(files, tmp_path, monkeypatch):
         return Plan(space, tmp_path / name, (), SearchOptions(choices=48, seed=3))
 
     def found(name: str, workers: Workers) -> dict:
-        result = search(context, plan(name), workers)
-        return result.model_dump(exclude={"new", "seconds", "workers"})
+        return search(context, plan(name), workers).model_dump(exclude={"new", "seconds", "workers"})
 
     with open_workers(1) as one:
         counted = Stopped(one, 1000)

@@ -124,8 +124,7 @@ def test_what_is_given_is_kept():
 
 def test_large_memory_where_block_ram_is_too_small():
     rows = np.zeros((4 * 64, 64))
-    wide = Network(layers=(Lstm(w_ih=rows, w_hh=rows, bias=rows[:, 0]),))
-    quantised = quantise(wide, FOUR)
+    quantised = quantise(Network(layers=(Lstm(w_ih=rows, w_hh=rows, bias=rows[:, 0]),)), FOUR)
     shapes, chosen = quantised.shapes, find_device("up5k")
     parameters, found = fit_device("wide", shapes, quantised.numerics, FitRequest(chosen=chosen))
     assert parameters.weight_memory == "large" and 0 < found.estimate.large_rams <= 4
@@ -291,8 +290,7 @@ def test_command(cli, model, tmp_path):
     assert fitted["tried"] >= 1
     name = Manifest.load(folder).parameters.pipeline_name
     assert fitted["pipeline"] == name and f"with the {name} pipeline" in again.out
-    shown = cli("inspect", folder)
-    assert re.search(rf"^ pipeline +{name}\b", shown.out, re.MULTILINE)
+    assert re.search(rf"^ pipeline +{name}\b", cli("inspect", folder).out, re.MULTILINE)
     assert cli("inspect", folder, "--json").json["pipeline_name"] == name
 
 
@@ -329,8 +327,7 @@ def test_devices_whose_blocks_are_inferred(cli, model, tmp_path, target: str, de
     assert found["board_mhz"] == (round(BOARD_SHARE * found["fmax_mhz"], 1) if found["board"] else None)
     cycles = report["cycles"]["step_latency_cycles"]
     assert found["step_latency_us"] == pytest.approx(cycles / (found["board_mhz"] or found["fmax_mhz"]), 1e-3)
-    inspected = cli("inspect", tmp_path / "b")
-    assert f"Sizes chosen for {target}" in inspected.out
+    assert f"Sizes chosen for {target}" in cli("inspect", tmp_path / "b").out
     # The label is a device's name, too.
     assert 0 < found["multipliers"] <= find_device(device).device.multipliers
 

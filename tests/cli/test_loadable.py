@@ -138,5 +138,4 @@ def test_formats_of_a_device_serve_any_weights(device):
         assert found.numerics == numerics.replace(input=found.numerics.input)
         exact = quantise(Network(layers=(lstm,)), NARROW.replace(cell_range=16))
         x = np.random.default_rng(0).integers(-127, 127, (30, 1, 3))
-        difference = np.abs(Golden(found).run(x).y - Golden(exact).run(x).y).max()
-        assert difference <= 3
+        assert np.abs(Golden(found).run(x).y - Golden(exact).run(x).y).max() <= 3

@@ -163,8 +163,7 @@ def _explore(at: Places, patch: Patch) -> tuple[object, ...]:
 
 def _accuracy(at: Places, patch: Patch) -> tuple[object, ...]:
     # The third feature saturates.
-    x = np.random.default_rng(0).normal(size=(9, 3, INPUTS)) * [1.0, 1.0, 8.0]
-    np.save(at.folder / "x.npy", x)
+    np.save(at.folder / "x.npy", np.random.default_rng(0).normal(size=(9, 3, INPUTS)) * [1.0, 1.0, 8.0])
     np.save(at.folder / "y.npy", np.random.default_rng(0).normal(size=(3, OUTPUTS)))
     where = ("--labels", at.folder / "y.npy", "-o", at.folder / "page.html")
     return "accuracy", at.pristine, "--input", at.folder / "x.npy", *where

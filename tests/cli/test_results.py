@@ -79,8 +79,7 @@ def test_speed_of_a_device_is_with_its_connection(cli, pristine: Path, x: Path):
 
 @pytest.mark.parametrize("simulated", [True, False])
 def test_a_backend_says_whether_it_is_simulated(cli, pristine: Path, x: Path, simulated: bool):
-    kind = type("OwnDevice", (GoldenDevice,), {"simulated": simulated})
-    BACKENDS.add("own", kind)
+    BACKENDS.add("own", type("OwnDevice", (GoldenDevice,), {"simulated": simulated}))
     try:
         done = cli("run", pristine, "--backend", "own", "--input", x)
     finally:

@@ -120,8 +120,7 @@ class Spectrum(Component):
 
 def test_magnitudes_equal_the_model() -> None:
     """Each bit, also at the largest sums; and the model is the float transform but for its rounding."""
-    rng = np.random.default_rng(0)
-    steps = rng.integers(-32767, 32768, (3, SMALL.samples))
+    steps = np.random.default_rng(0).integers(-32767, 32768, (3, SMALL.samples))
     steps[1] = 32767
     wanted = SMALL.magnitudes(steps)
     given = [
@@ -384,8 +383,7 @@ def test_wrong_weights_are_refused(device: Device, sound: Any, at: int) -> None:
 @pytest.mark.rtl
 def test_a_lost_sample_lights_the_led(device: Device, sound: Any) -> None:
     """Steps that overlap so far that all frames are due with every fourth sample."""
-    often = replace(SETTINGS, before=32, bit_cycles=4)
-    other = Device(device.folder, device.manifest, often)
+    other = Device(device.folder, device.manifest, replace(SETTINGS, before=32, bit_cycles=4))
     heard = simulate(other, sound[:400])
     assert heard.failed
     assert dict(rows(other, heard, other.golden(sound[:400])))["samples lost"] == "some"

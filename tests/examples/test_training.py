@@ -129,8 +129,7 @@ def test_no_word_is_trained_on_and_held_out(tasks):
     for words in (uzbek, arabic):
         both = [*words.trained, *words.held_out]
         assert len(set(both)) == len(both)
-    again = taggers.draw_arabic(dict(reversed(counts.items())), 20, 20, seed=0)
-    assert again == arabic
+    assert taggers.draw_arabic(dict(reversed(counts.items())), 20, 20, seed=0) == arabic
 
 
 @pytest.mark.parametrize(
@@ -173,8 +172,7 @@ def test_a_tagger_learns_its_float_networks_tags(tasks):
     )
     wanted = letters.float_tags()
     for word, mine in zip(words[200:], wanted, strict=True):
-        theirs = module(torch.tensor([tagger.encode(word)]))[0].detach().numpy()
-        assert mine == tagger.decode(theirs)
+        assert mine == tagger.decode(module(torch.tensor([tagger.encode(word)]))[0].detach().numpy())
     row = tasks.tags("drawn", "letters", letters, taggers.same_letters, 2, 8, 60)
     assert row.in_float == 100.0
     assert row.rounded < row.trained <= 100.0

@@ -58,8 +58,7 @@ def test_no_choice_comes_twice(draws: int, tmp_path, monkeypatch):
 def test_the_array_of_fit_is_for_every_device_and_within_limits(tmp_path):
     """Not for the fastest device alone, and not for numbers that miss a limit."""
     space = ARRAYS.replace(device=("up5k", "hx8k"), weight_bits=tuple(range(4, 17)))
-    error = parse_limit("error<=0.045", figures(find_metric("error")))
-    found = explore(tmp_path, 96, space, (error,))
+    found = explore(tmp_path, 96, space, (parse_limit("error<=0.045", figures(find_metric("error"))),))
     later = [each for each in found[GENERATION::4] if each.lanes is None]
     assert {each.device for each in later} == {"up5k", "hx8k"}
     within = [each for each in later if 1 / (each.weight_bits + each.cell_bits) <= 0.045]

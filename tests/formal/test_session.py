@@ -192,5 +192,4 @@ test_bug_is_found = found(Harness, LinkSession, cases(BUGS, "accepted without ro
 
 @pytest.mark.slow
 def test_torn_frame_is_seen(tmp_path: Path) -> None:
-    kind = with_bug(LinkSession, "self.i.payload.good & (count", "(count")
-    refute(Harness(kind), tmp_path, 20)
+    refute(Harness(with_bug(LinkSession, "self.i.payload.good & (count", "(count")), tmp_path, 20)

@@ -71,8 +71,7 @@ def _reworded_module(text: str, draw: random.Random) -> str:
 def core() -> str:
     parameters = Parameters.for_family("ecp5", lanes=8, macs=2, streams=2)
     quantised = quantise(network(), NARROW)
-    manifest = Manifest.create("core", quantised.shapes, parameters, quantised.numerics)
-    return core_to_verilog(manifest)
+    return core_to_verilog(Manifest.create("core", quantised.shapes, parameters, quantised.numerics))
 
 
 @pytest.mark.slow

@@ -110,8 +110,7 @@ class Pair:
 def comparable(frame: Frame) -> Frame:
     # A response may be sent before the last request of its chain has come. What REPORT says of steps and
     # of damaged frames may differ where the host was at fault.
-    payload = frame.payload if frame.type & NUMBERED else frame.payload[:20]
-    return frame._replace(payload=payload, ack=0)
+    return frame._replace(payload=frame.payload if frame.type & NUMBERED else frame.payload[:20], ack=0)
 
 
 @pytest.fixture(scope="module", params=quick(CASES, "short steps"))
@@ -220,8 +219,7 @@ def test_repeated_requests_are_not_carried_out_again(pair: Pair) -> None:
 def test_what_is_no_frame_is_dropped(pair: Pair, body: bytes) -> None:
     rng = np.random.default_rng(len(body))
     errors = pair.line.errors
-    good = Frame(FrameType.RESUME, SESSION, 3, pair.next, b"")
-    line = good.to_wire()
+    line = Frame(FrameType.RESUME, SESSION, 3, pair.next, b"").to_wire()
     bad = [
         line[:-3] + b"\0",
         line[1:],

@@ -101,8 +101,7 @@ def test_cores_of_every_family_pass(family: str, kind: str, tmp_path: Path) -> N
 
 
 def with_bus(case: Case, bus: BusName) -> Case:
-    parameters = case.manifest.parameters.replace(bus=bus)
-    return make_case(case.seed, case.network, parameters, steps=1)
+    return make_case(case.seed, case.network, case.manifest.parameters.replace(bus=bus), steps=1)
 
 
 @pytest.mark.slow

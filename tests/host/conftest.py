@@ -124,8 +124,7 @@ def build(
     numerics = _numerics(layers, weight_bits, data_bits)
     network = QuantizedNetwork(shapes=tuple(shapes), numerics=numerics, layers=layers)
     settings = Parameters(**({"lanes": 4, "macs": 3, "streams": 3} | parameters))
-    manifest = Manifest.create("test", tuple(shapes), settings, numerics)
-    return Build(network, manifest)
+    return Build(network, Manifest.create("test", tuple(shapes), settings, numerics))
 
 
 @pytest.fixture

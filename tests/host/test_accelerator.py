@@ -156,8 +156,7 @@ def test_window_moves_on_row_by_row(make_build):
     build = make_build(macs=9)
     device = GoldenDevice(Path(), build.manifest)
     device.write(Register.SELECT, [Region.WEIGHTS << 28 | 2])
-    layout = build.manifest.regions[Region.WEIGHTS]
-    assert layout.words == 3
+    assert build.manifest.regions[Region.WEIGHTS].words == 3
     words = np.random.default_rng(0).integers(0, 1 << 32, (4, 3))
     words[:, 2] &= 0xFF
     device.write(Register.ROW, [1])

@@ -194,8 +194,7 @@ def test_failed_steps_reset_the_core(
     driver, registers = opened
     registers.words |= words
     driver.set_polls(20)
-    x = inputs(driver.manifest, 1)
-    assert driver.message(driver.run(0, x)) == message
+    assert driver.message(driver.run(0, inputs(driver.manifest, 1))) == message
     assert registers.resets == 1
 
 

@@ -74,8 +74,7 @@ class Bench:
 @pytest.fixture
 def bench(make_build: Callable[..., Any]) -> Bench:
     """Two inputs of one byte, three outputs, two streams; small memories."""
-    build = make_build(inputs=2, hidden=(3,), dense=(), streams=2)
-    bench = Bench(build, Limits(64, 256, 256, 4))
+    bench = Bench(make_build(inputs=2, hidden=(3,), dense=(), streams=2), Limits(64, 256, 256, 4))
     assert bench.hello().type == F.REPORT
     return bench
 
@@ -89,8 +88,7 @@ def done(seq: int, ack: int, payload: bytes = b"") -> Frame:
 
 
 def test_report_says_what_the_device_is(bench):
-    said = bench.hello()
-    report = LinkReport.from_bytes(said.payload)
+    report = LinkReport.from_bytes(bench.hello().payload)
     assert report.version == 1 and report.session == SESSION and report.identity == IDENTITY
     assert report.limits == Limits(64, 256, 256, 4)
     bench(Frame(F.STEPS, SESSION, 0, 0, bytes([0, 0, 1, 2, 1, 0x80, 3, 4])), write(9), write(0))
@@ -198,8 +196,7 @@ def test_chain_waits_for_its_end(bench):
 
 
 def test_large_output_goes_on_in_the_next_response(make_build):
-    build = make_build(inputs=2, hidden=(70,), dense=(), streams=2)
-    bench = Bench(build, Limits(64, 256, 256, 4))
+    bench = Bench(make_build(inputs=2, hidden=(70,), dense=(), streams=2), Limits(64, 256, 256, 4))
     bench.hello()
     parts = [Frame(F.PART, SESSION, 0, 0, bytes([0, 0])), Frame(F.PART, SESSION, 1, 0, bytes([1, 2]))]
     said = bench(*parts, Frame(F.STEPS, SESSION, 2, 0))

@@ -95,8 +95,7 @@ def test_unplugged_in_mid_load(small, device, kind, tmp_path):
 
     with server:
         line = TcpPort("127.0.0.1", server.port) if kind == "tcp" else SerialPort(str(server.path), 115200)
-        transport = LinkTransport(line, small.manifest, HURRY)
-        accelerator = Accelerator(transport, small.manifest, unplug)
+        accelerator = Accelerator(LinkTransport(line, small.manifest, HURRY), small.manifest, unplug)
         with pytest.raises(DeviceError, match=r"nothing was received from it for \d\.\d s .*check cable"):
             accelerator.load_weights(pack(small.network, small.manifest))
         accelerator.close()

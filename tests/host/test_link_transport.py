@@ -61,8 +61,7 @@ def test_is_a_transport(small):
 def test_every_width_with_the_least_memory(make_build, bits, rate):
     # Inputs and outputs of several frames, in a device that can hold no more than one step.
     build = make_build(inputs=50, hidden=(40,), dense=(), data_bits=bits, streams=5)
-    limits = least_limits(build.manifest)
-    bench = LinkBench(build, limits, rate=rate)
+    bench = LinkBench(build, least_limits(build.manifest), rate=rate)
     with bench.open() as accelerator:
         rng = np.random.default_rng(bits)
         streams, x = rng.integers(0, 5, 60), build.inputs(60)
@@ -116,8 +115,7 @@ def test_any_faults_and_any_limits(make_build, seed, rate, faults, frames, body,
     # With a quarter of all frames cutting the line, a response may take minutes of the line's own time.
     with bench.transport(LinkTimeouts(silence=60.0, opening=60.0, stall=600.0)) as transport:
         Accelerator(transport, build.manifest).load_weights(pack(build.network, build.manifest))
-        rng = np.random.default_rng(seed)
-        streams, x = rng.integers(0, 4, 100), build.inputs(100, seed=seed)
+        streams, x = np.random.default_rng(seed).integers(0, 4, 100), build.inputs(100, seed=seed)
         y = np.concatenate(
             [transport.exchange(streams[:50], x[:50]), transport.exchange(streams[50:], x[50:])]
         )

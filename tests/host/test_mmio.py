@@ -156,8 +156,7 @@ def test_other_register_map_is_refused(folder: Path) -> None:
 
 def test_file_holds_the_registers(tmp_path: Path) -> None:
     path, page = tmp_path / "registers", mmap.ALLOCATIONGRANULARITY
-    words = np.arange(page // 2, dtype=np.uint32)
-    path.write_bytes(words.tobytes())
+    path.write_bytes(np.arange(page // 2, dtype=np.uint32).tobytes())
     for first in (0, 8, page // 4 + 8):
         registers = MappedRegisters(path, 4 * first)
         assert registers.read(Register.BUILD) == first + 1

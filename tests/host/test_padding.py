@@ -104,8 +104,7 @@ def test_labels_of_steps_stand_where_the_steps_do(batch_first):
     wanted = Labels.of(labels, Samples.of(x, INPUTS, LENGTHS), 2, 0.0)
     np.testing.assert_array_equal(found.values, wanted.values)
     np.testing.assert_array_equal(found.chosen, wanted.chosen)
-    clean = padded_behind(fronted(labels), LENGTHS)
-    np.testing.assert_array_equal(samples.as_given(clean), arrays[1])
+    np.testing.assert_array_equal(samples.as_given(padded_behind(fronted(labels), LENGTHS)), arrays[1])
 
 
 def test_the_first_steps_of_padding_in_front_are_the_last(small):

@@ -11,8 +11,7 @@ def test_steps_equal_a_run(small):
     accelerator, x = small.open(), small.inputs(7)
     expected, state = accelerator.run(x)
     with accelerator.stream() as stream:
-        one_by_one = [stream.step(x_t) for x_t in x]
-        np.testing.assert_array_equal(np.stack(one_by_one), expected)
+        np.testing.assert_array_equal(np.stack([stream.step(x_t) for x_t in x]), expected)
         np.testing.assert_array_equal(stream.state_integers, state)
         stream.reset()
         np.testing.assert_array_equal(stream.steps(x), expected)
@@ -67,8 +66,7 @@ def test_step_many(small):
 
 
 def test_state_is_zero_after_reset(small):
-    accelerator = small.open()
-    stream = accelerator.stream()
+    stream = small.open().stream()
     assert not np.any(stream.state)
     stream.steps(small.inputs(3))
     assert np.any(stream.state)

@@ -194,8 +194,7 @@ def test_tokens_in_a_simulator(tmp_path, tokens, simulator):
 
 def test_frames_of_tokens():
     """A model with strides takes several tokens in a step."""
-    table = Embedding(name="t", table=np.arange(10.0).reshape(5, 2))
-    tables = Tables((table,), frames=3)
+    tables = Tables((Embedding(name="t", table=np.arange(10.0).reshape(5, 2)),), frames=3)
     assert tables.look_up([1, 2, 3], axes=(0,)).shape == (3, 2)
     assert tables.look_up([[1, 2, 3]] * 4, axes=(1,)).shape == (4, 3, 2)
     assert tables.look_up([1, 2, 3] * 4, axes=(1,)).shape == (12, 2)

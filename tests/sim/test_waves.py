@@ -66,8 +66,7 @@ def test_save_file_shows_the_steps(tmp_path: Path, kind: str, simulator: str) ->
         sizes = Parameters(lanes=4, macs=2, max_steps=3)
         manifest = generate_build(two_ways(), build, name="dut", settings=SMALL, parameters=sizes)
     else:
-        write = {"steps": write_build, "loadable": write_loadable}[kind]
-        manifest = write(build, "none", streams=1)
+        manifest = {"steps": write_build, "loadable": write_loadable}[kind](build, "none", streams=1)
     asked = SimulateOptions(simulator=simulator, steps=3, verify=False, wave=waves)
     assert compare_build(build, asked)[0].passed
     found, saved = values(waves), (tmp_path / "core.gtkw").read_text()

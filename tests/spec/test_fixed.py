@@ -33,16 +33,14 @@ def test_rounding_agrees_with_apytypes(value: int, drop: int, bits: int) -> None
         int_bits=bits, frac_bits=0, quantization=QuantizationMode.RND, overflow=OverflowMode.SAT
     )
     ours = int(saturate(round_shift(value, drop), bits))
-    theirs = max(int(float(narrow)), -(2 ** (bits - 1) - 1))
-    assert ours == theirs
+    assert ours == max(int(float(narrow)), -(2 ** (bits - 1) - 1))
 
 
 @given(st.floats(1e-6, 1e6), st.integers(4, 24))
 def test_covering_is_the_finest_format_that_holds_the_range(magnitude: float, bits: int) -> None:
     format = Format.covering(bits, magnitude)
     assert format.saturated([magnitude, -magnitude]) == 0
-    finer = Format(bits=bits, fraction=format.fraction + 1)
-    assert finer.saturated([magnitude]) == 1
+    assert Format(bits=bits, fraction=format.fraction + 1).saturated([magnitude]) == 1
 
 
 def test_float_round_trip() -> None:

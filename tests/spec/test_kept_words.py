@@ -89,8 +89,7 @@ def test_kept_words_are_all_that_count() -> None:
     """The image of the kept words alone holds the whole network; it is as long as the program says."""
     found, plain, manifest = pruned()
     assert manifest.program.kept.keys() == find_kept(found, plain).keys() != set()
-    image = pack(found, manifest)
-    back = check_image(image, manifest)
+    back = check_image(pack(found, manifest), manifest)
     for one, other in zip(back.layers, unpack(pack(found, plain), plain).layers, strict=True):
         for name, values in vars(one).items():
             np.testing.assert_array_equal(values, getattr(other, name))

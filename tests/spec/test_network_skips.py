@@ -25,8 +25,7 @@ def lstm(**options: object) -> Lstm:
 
 
 def dense(width: int = UNITS, **options: object) -> Dense:
-    same = np.eye(UNITS)
-    return Dense(weight=same, bias=np.zeros(UNITS), skip=np.ones((UNITS, width)), **options)
+    return Dense(weight=np.eye(UNITS), bias=np.zeros(UNITS), skip=np.ones((UNITS, width)), **options)
 
 
 def test_a_skip_that_leads_too_far_is_refused() -> None:

@@ -113,8 +113,7 @@ class Attacker:
         packet = bytearray(ip_packet(OTHER, BOARD, self.random.choice((1, 2, 6, 17, 255)), self.data(300)))
         field = self.random.choice((0, 1, 2, 6, 8, 9, 10))
         packet[field : field + 2] = self.number().to_bytes(2, "big")
-        head = bytes(packet[:10]) + b"\0\0" + bytes(packet[12:20])
-        total = sum(struct.unpack(">10H", head))
+        total = sum(struct.unpack(">10H", bytes(packet[:10]) + b"\0\0" + bytes(packet[12:20])))
         total = (total & 0xFFFF) + (total >> 16)
         if self.random.random() < 0.8:
             packet[10:12] = (~(total + (total >> 16)) & 0xFFFF).to_bytes(2, "big")

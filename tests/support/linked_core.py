@@ -70,8 +70,7 @@ class LinkedPort:
         if self._held:
             data, self._held = self._held, b""
             return data
-        cycles = max(0, math.ceil(seconds * self._clock))
-        count = self._call("run", cycles, self._buffer, ROOM)
+        count = self._call("run", max(0, math.ceil(seconds * self._clock)), self._buffer, ROOM)
         return self._buffer.raw[:count]
 
     def pause(self, seconds: float) -> None:

@@ -49,8 +49,7 @@ harness.il
 
 def with_bug(component: type[Component], right: str, wrong: str) -> type[Component]:
     """Return a component with a bug: one place of its module's source is replaced."""
-    origin = sys.modules[component.__module__]
-    source = inspect.getsource(origin)
+    source = inspect.getsource(sys.modules[component.__module__])
     assert source.count(right) == 1, f"{component.__module__} has {right!r} {source.count(right)} times"
     module = ModuleType(component.__module__)
     exec(compile(source.replace(right, wrong), f"{component.__module__} with a bug", "exec"), vars(module))

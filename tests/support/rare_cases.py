@@ -109,8 +109,7 @@ def _dense(rng: Generator, inputs: int, outputs: int, activation: str, scale: fl
 def _own(rng: Generator) -> Custom:
     """Its c is so far from zero that a unit that is not there would be limited."""
     cell = CellBuilder()
-    share = cell.apply(SIGMOID, cell.gate(0))
-    kept = cell.keep(share * cell.state() + (cell.gate(1) + 3.0))
+    kept = cell.keep(cell.apply(SIGMOID, cell.gate(0)) * cell.state() + (cell.gate(1) + 3.0))
     built = cell.build("offset", cell.apply(TANH, cell.gate(2)) * cell.apply(TANH, kept))
     rows = 3 * UNITS
     w_ih, w_hh = rng.normal(size=(rows, INPUTS)) * 8, rng.normal(size=(rows, UNITS)) * 0.5
@@ -386,8 +385,7 @@ class Script:
 
         extreme = bool(rng.integers(2))
         h = [values(h_most, size) for size in self._layout.sizes]
-        c = [values(c_most, size) for size in self._layout.cell_sizes]
-        state = State.of(h, c)
+        state = State.of(h, [values(c_most, size) for size in self._layout.cell_sizes])
         yield state.copy()
         # What is rounded of a unit is linear in its cell state: two steps tell the line.
         lines = []

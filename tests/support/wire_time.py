@@ -30,8 +30,7 @@ def check_wire_time(on_board: OnBoard, native: NativeBoard, port: BytePort, time
             # What comes before the answer's first zero is in the frame's first byte.
             sent = transport.statistics.requests - 1
             payload = encode_values(y, value_bytes(manifest.numerics.output_bits)).tobytes()
-            session = transport._engine._session
-            frame = Frame(FrameType.DONE, session, sent, sent + 1, payload).to_wire()
+            frame = Frame(FrameType.DONE, transport._engine._session, sent, sent + 1, payload).to_wire()
             found = predict_wire(manifest, on_board.timing, frame[0])
             measured = native.answer_seconds * 1e6
             if on_board.timing.link != "ethernet":

@@ -213,8 +213,7 @@ def test_a_state_goes_from_run_to_run(name, weight_bits):
     x = torch.randn(8, 3, 5)
     whole, last = q(x)
     if name == "both directions":
-        zeros = tuple(torch.zeros_like(part) for part in last)
-        again, state = q(x, zeros)
+        again, state = q(x, tuple(torch.zeros_like(part) for part in last))
         torch.testing.assert_close(again, whole, rtol=0, atol=0)
     else:
         first, state = q(x[:5])
@@ -335,10 +334,8 @@ def test_layers_may_have_weights_of_different_widths():
     assert network.numerics.weight_bits == 7
     assert set(np.unique(network.layers[0].w_hh)) <= {-1, 0, 1}
     assert 32 <= np.abs(network.layers[1].weight).max() <= 63
-    y = q(torch.randn(5, 2, 4))
-    assert y.shape == (5, 2, 2)
-    unnamed = train.prepare(net, weight_bits={}, data_bits=8)
-    assert unnamed.quantised().numerics.weight_bits == 4
+    assert q(torch.randn(5, 2, 4)).shape == (5, 2, 2)
+    assert train.prepare(net, weight_bits={}, data_bits=8).quantised().numerics.weight_bits == 4
 
 
 def test_mixed_precision_does_not_change_a_bit():

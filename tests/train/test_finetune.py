@@ -31,8 +31,7 @@ def model():
 
 @pytest.fixture
 def data():
-    rng = np.random.default_rng(0)
-    return np.cumsum(rng.normal(size=(40, 120, 4)), axis=0) * 0.2
+    return np.cumsum(np.random.default_rng(0).normal(size=(40, 120, 4)), axis=0) * 0.2
 
 
 REQUEST = {"updates": 120, "sequences": 24, "steps": 20}
@@ -126,8 +125,7 @@ def test_pieces_go_on_in_the_state_that_the_network_reached():
             assert begun == (100.0 + old if goes_on else number)
             assert goes_on or number < 3
         before = now.tolist()
-        reached = [(100.0 + now)[:, None].requires_grad_()]
-        walk.go_on((reached, []), None)
+        walk.go_on(([(100.0 + now)[:, None].requires_grad_()], []), None)
         assert not walk.next().state[0][0].requires_grad
     assert met == set(range(6))
 
@@ -197,8 +195,7 @@ def test_the_network_is_the_better_one(model, data):
 def test_one_long_sequence_is_split_in_time(model, data):
     long = data[:, :12].reshape(-1, 4)
     request = train.FinetuneRequest(**(REQUEST | {"updates": 20}))
-    result = train.finetune(model, long, request=request, weight_bits=3, data_bits=8)
-    assert result.report.steps == 96
+    assert train.finetune(model, long, request=request, weight_bits=3, data_bits=8).report.steps == 96
 
 
 def test_too_few_data_are_said(model):
@@ -317,8 +314,7 @@ def test_the_command_builds_what_it_trained(model, data, tmp_path):
     assert "largest error against the trained weights in float" in (folder / "report.html").read_text()
     assert "error against the trained weights in float" in repr(build._facts())
     y, _ = build.run(data[:, 96:])
-    wanted = model(torch.from_numpy(data[:, 96:]).float()).detach().numpy()
-    rms = np.sqrt(np.mean((y - wanted) ** 2))
+    rms = np.sqrt(np.mean((y - model(torch.from_numpy(data[:, 96:]).float()).detach().numpy()) ** 2))
     assert rms == pytest.approx(found["finetuned"]["trained"]["rms"], rel=1e-3)
 
 

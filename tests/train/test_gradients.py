@@ -78,8 +78,7 @@ def test_without_rounding_they_are_pytorchs(name):
     lead = (BATCH, STEPS) if module.batch_first else (STEPS, BATCH)
     x = torch.randn(*lead, I, requires_grad=True)
     layers = module.num_layers * (2 if module.bidirectional else 1)
-    outputs = module.proj_size or H
-    h = torch.randn(layers, BATCH, outputs, requires_grad=True)
+    h = torch.randn(layers, BATCH, module.proj_size or H, requires_grad=True)
     c = torch.randn(layers, BATCH, H, requires_grad=True)
     state = (h, c) if isinstance(module, nn.LSTM) else h
     leaves, expected = gradients(module, x, state)
@@ -176,7 +175,6 @@ def test_limits_of_rows_follow_the_loss():
         weights = q.weights.layers[0]["w_ih"]
         weights[0] = 3.0 * 2.0 ** float(limits[0])
         weights[1] = 0.1 * 2.0 ** float(limits[1])
-    rows = q.arrays()[0]["w_in"]
-    (rows - weights).square().sum().backward()
+    (q.arrays()[0]["w_in"] - weights).square().sum().backward()
     assert float(limits.grad[0]) < 0.0
     assert float(limits.grad[1]) > 0.0

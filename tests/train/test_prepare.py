@@ -48,16 +48,14 @@ def test_it_is_called_like_the_model(batch_first, end, shape):
 
 
 def test_one_sequence_and_packed_sequences():
-    module = nn.LSTM(I, H)
-    q = train.prepare(module, weight_bits=8, data_bits=8)
+    q = train.prepare(nn.LSTM(I, H), weight_bits=8, data_bits=8)
     x = torch.randn(7, 3, I)
     whole, _ = q(x)
     single, (h, c) = q(x[:, 1])
     assert torch.equal(single, whole[:, 1])
     assert h.shape == c.shape == (1, H)
     lengths = torch.tensor([4, 7, 2])
-    packed = nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
-    y, state = q(packed)
+    y, state = q(nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False))
     padded, found = nn.utils.rnn.pad_packed_sequence(y)
     assert torch.equal(found, lengths)
     expected, wanted = q(x, lengths=lengths)
@@ -79,8 +77,7 @@ def test_padding_in_front():
 
 
 def test_a_network_is_called_as_a_build_is():
-    network = rtlstm.read_model(nn.GRU(I, H)).network
-    q = train.prepare(network, weight_bits=8, data_bits=8)
+    q = train.prepare(rtlstm.read_model(nn.GRU(I, H)).network, weight_bits=8, data_bits=8)
     y, h = q(torch.randn(5, 2, I))
     assert y.shape == (5, 2, H)
     assert h.shape == (1, 2, H)
@@ -193,8 +190,7 @@ def test_weight_normalisation_is_folded_into_what_is_rounded(tmp_path):
     assert not torch.equal(changed, unchanged)
     with torch.no_grad():
         q.weights.layers[0]["w_hh"][1] = 0.0
-    build = rtlstm.compile(q, folder=tmp_path / "build", lanes=8, macs=2)
-    y, _ = build.run(x.numpy())
+    y, _ = rtlstm.compile(q, folder=tmp_path / "build", lanes=8, macs=2).run(x.numpy())
     np.testing.assert_array_equal(y, q(x)[0].detach().numpy())
     again = train.prepare(module, weight_normalisation=True, **options)
     again.load_state_dict(q.state_dict())
@@ -293,8 +289,7 @@ def test_modes_of_the_parts_stay():
 
 def test_inputs_in_float32_round_as_in_float64():
     q = train.prepare(nn.LSTM(I, H), data_bits=8)
-    form = q.quantised().numerics.input
-    x = torch.full((1, 1, I), 0.49999997 * 2.0**-form.fraction)
+    x = torch.full((1, 1, I), 0.49999997 * 2.0 ** -q.quantised().numerics.input.fraction)
     assert not q.layers.read(x).any()
 
 

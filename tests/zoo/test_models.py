@@ -76,7 +76,6 @@ def test_held_out_data_calibrate_nothing() -> None:
 
 def test_the_states_of_calibrating_sequences_calibrate() -> None:
     state = ((np.arange(10.0).reshape(5, 2),), (np.ones((5, 2)),))
-    found = subject(np.full(5, 9), state=state).calibration
-    (h,), (c,) = found["calibration_state"]
+    (h,), (c,) = subject(np.full(5, 9), state=state).calibration["calibration_state"]
     assert h.tolist() == state[0][0][:3].tolist() and c.shape == (3, 2)
     assert "calibration_state" not in subject(np.full(5, 9)).calibration

@@ -60,8 +60,7 @@ def check_from(network: Network, quantised: QuantizedNetwork, samples: Samples) 
     for floats in (model, layers_of_build(quantised)):
         run = run_mixed(quantised, floats, (), samples)
         np.testing.assert_array_equal(run.y, y)
-        kept = sum(int(layer.state_saturations.sum()) for layer in run.layers)
-        assert kept == found.cell_saturations
+        assert sum(int(layer.state_saturations.sum()) for layer in run.layers) == found.cell_saturations
     exact = run_float(network, samples.x, samples.state, LENGTHS)
     run = run_mixed(quantised, model, PARTS, samples)
     np.testing.assert_allclose(run.y, exact.y, rtol=1e-9, atol=1e-9)

@@ -153,8 +153,7 @@ def test_changed_verilog_is_never_compiled(cli, build, model, tmp_path):
     np.save(x, X)
     rtl = build / "rtl" / "tiny.v"
     command = f'initial $c("system(\\"touch {sign}\\");");'
-    text = rtl.read_text()
-    rtl.write_text(text.replace("endmodule", f"  {command}\nendmodule", 1))
+    rtl.write_text(rtl.read_text().replace("endmodule", f"  {command}\nendmodule", 1))
     before = snapshot(build)
     for arguments in (
         ("simulate", build, "--simulator", "icarus"),

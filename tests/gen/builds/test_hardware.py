@@ -59,8 +59,7 @@ def test_nothing_smaller_is_as_fast(sizes: tuple[int, int, int], family: str):
 
 
 def test_large_networks_get_the_large_array():
-    network = quantised(64, 64, 1)
-    found = choose_array(network, ArrayRequest())
+    found = choose_array(quantised(64, 64, 1), ArrayRequest())
     assert (found.lanes, found.macs) == (4, 32)
 
 

@@ -118,8 +118,7 @@ def test_inputs_far_from_zero_are_said():
 
 
 def test_many_inputs_are_named_in_short():
-    x = np.random.default_rng(0).normal(9, 0.1, (30, 2, 10))
-    data = Calibration(x, np.array([30, 30]), None)
+    data = Calibration(np.random.default_rng(0).normal(9, 0.1, (30, 2, 10)), np.array([30, 30]), None)
     settings = QuantizationSettings(weight_bits=4, data_bits=8)
     (text,) = _offset_inputs(settings, quantise(network(), settings).numerics, data)
     assert text.startswith("inputs 0, 1, 2, 3, 4, 5, 6, 7 and 2 more are far from 0 for how much they change")

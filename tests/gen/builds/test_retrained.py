@@ -183,16 +183,14 @@ def test_weights_that_outgrow_the_hardware(first, cli, tmp_path):
     state = {name: value * 8 for name, value in tensors().items()}
     safetensors.numpy.save_file(state, tmp_path / "large.safetensors")
     large = ("generate", tmp_path / "large.safetensors", "--dense", "fc", "-o", tmp_path / "large")
-    refused = cli(*large, "--for", first)
-    refused.refused("bits more headroom than the device has", "--headroom-bits")
+    cli(*large, "--for", first).refused("bits more headroom than the device has", "--headroom-bits")
     assert not (tmp_path / "large").exists()
     roomy = make(network(), tmp_path / "roomy", headroom_bits=4)
     made = cli(*large, "--for", roomy)
     assert made.code == 0, made.err
     said = cli("inspect", roomy, "--json").json["headroom"]
     assert said["weights"] >= 16 and said["products"] >= 16 and said["sums"] >= 16
-    none = cli("inspect", first)
-    assert "headroom for a retrained model: weights x 1, " in none.out
+    assert "headroom for a retrained model: weights x 1, " in cli("inspect", first).out
     assert cli("inspect", first, "--json").json["headroom"]["sums"] < 2
 
 
@@ -288,8 +286,7 @@ def test_peepholes_beyond_their_format():
 
 def test_headroom_is_measured(first):
     """A network's own hardware is too narrow for sums twice as large, and wide enough for what it says."""
-    found = held(first)
-    said = measure_headroom(found)
+    said = measure_headroom(held(first))
     assert 1 <= said.products < 2 and 1 <= said.sums < 2
     roomy = measure_headroom(quantise(network(), NARROW.replace(headroom_bits=3)))
     assert roomy.weights == 8 * said.weights

@@ -105,8 +105,7 @@ def test_changes_are_those_of_rounding_each_row(bits):
             ("gru", "w_ih", 0.011), ("gru", "w_hh", 0.011),
         ]
     ]  # fmt: skip
-    quantised = quantise(network, QuantizationSettings(weight_bits=bits))
-    changes = measure_changes(network, quantised, given)
+    changes = measure_changes(network, quantise(network, QuantizationSettings(weight_bits=bits)), given)
     found = {(change.layer, change.product): change for change in changes}
     assert [change.layer for change in changes] == ["f", "f", "b", "b", "gru", "gru", "gru_candidate"]
     form, f, gru = WeightFormat(bits), network.layers[0].forward, network.layers[1]

@@ -163,8 +163,7 @@ def test_a_range_that_is_too_narrow_is_named(stated: dict[str, float], size: flo
 def test_the_part_that_is_coarse_gets_the_bits_that_it_needs(few: dict[str, int], part: str | None) -> None:
     network, widths = small_network(), {"weight_bits": 12, "data_bits": 12, "gate_bits": 14, "cell_bits": 16}
     x = np.random.default_rng(1).normal(size=(50, 6, network.inputs))
-    build = made(network, QuantizationSettings(**widths | few), Calibration.of(network, x))
-    found = tried(build, x)
+    found = tried(made(network, QuantizationSettings(**widths | few), Calibration.of(network, x)), x)
     blamed = named_part(found.output)
     assert found.advice is not None
     costs = [each.cost.growth(found.advice.cost_now) for each in found.widths if each.cost is not None]

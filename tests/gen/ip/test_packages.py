@@ -106,8 +106,7 @@ def test_testbench_in_icarus(builds: Path, tmp_path: Path, bus: str) -> None:
     assert f"PASS: {steps} steps" in said
     # What takes long is told before.
     image = (build / "weights.bin").stat().st_size // 4
-    words = int(re.search(r"^loading (\d+) words", said, re.MULTILINE)[1])
-    assert image - 100 < words < image
+    assert image - 100 < int(re.search(r"^loading (\d+) words", said, re.MULTILINE)[1]) < image
     vectors, waves = tmp_path / "bad.hex", tmp_path / "bad.fst"
     for after, what in (("// y", "y_data is"), ("// step", "cycle is")):
         vectors.write_text(spoiled((build / "ip/dut_tb.hex").read_text(), after))
@@ -174,8 +173,7 @@ def test_fusesoc_runs_the_targets(builds: Path, tmp_path: Path) -> None:
     packaged = (sys.executable, "-m", "rtlstm.tools", *fusesoc)
     run(*packaged, "sim_verilator", "--setup", "rtlstm::dut", folder=tmp_path)
     run(*fusesoc, "synth", "--setup", "rtlstm::dut", folder=tmp_path)
-    work = next(tmp_path.glob("build/*/synth"))
-    script = (work / "edalize_yosys_procs.tcl").read_text()
+    script = (next(tmp_path.glob("build/*/synth")) / "edalize_yosys_procs.tcl").read_text()
     assert "synth_ecp5" in script and "rtl/dut.v" in script and "set top dut_axi" in script
 
 
@@ -224,8 +222,7 @@ def registers_of_rdl(top):
 
 def registers_of_xml(path: Path):
     def number(element, name):
-        text = element.findtext(IPXACT + name)
-        return int(text.replace("'h", "0x"), 0)
+        return int(element.findtext(IPXACT + name).replace("'h", "0x"), 0)
 
     access = {"read-only": "r", "write-only": "w", "read-write": "rw"}
     found = {}
@@ -391,8 +388,7 @@ def test_clock_of_the_device_that_a_build_is_for(tmp_path: Path) -> None:
 
 
 def test_core_is_called_what_it_is(builds: Path) -> None:
-    dense = Network(layers=(Dense(weight=np.eye(2), bias=np.ones(2)),))
-    quantised = quantise(dense, SMALL)
+    quantised = quantise(Network(layers=(Dense(weight=np.eye(2), bias=np.ones(2)),)), SMALL)
     manifest = Manifest.create("dut", quantised.shapes, Parameters(**SIZES), quantised.numerics)
     verilog = (builds / "none/rtl/dut.v").read_text()
     text = ip_files(manifest, verilog, Vectors.create(quantised, manifest), None)["component.xml"]

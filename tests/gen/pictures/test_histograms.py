@@ -26,8 +26,7 @@ def histograms(x: np.ndarray = X, **settings: float) -> tuple[Histogram, ...]:
 
 def test_counts_are_of_the_valid_steps():
     # Past a sequence's end there may be anything.
-    padded = np.where(np.arange(50)[:, None, None] < LENGTHS[None, :, None], X, 3.9)
-    found = histograms(padded)
+    found = histograms(np.where(np.arange(50)[:, None, None] < LENGTHS[None, :, None], X, 3.9))
     x = found[0]
     assert [sum(each.counts) for each in found] == [78 * 3, 4 * 4, 4 * 4, 78 * 2]
     names = ["input x", "final hidden state h", "final cell state c", "output y"]

@@ -45,8 +45,7 @@ SIZES = {
 
 
 def build(name: str, parameters: Parameters) -> Manifest:
-    chosen = NETWORKS.get(name) or both_ways()
-    quantised = quantise(chosen, QuantizationSettings())
+    quantised = quantise(NETWORKS.get(name) or both_ways(), QuantizationSettings())
     return Manifest.create("m", quantised.shapes, parameters, quantised.numerics, quantised.passes)
 
 
@@ -106,8 +105,7 @@ def test_sequence_is_that_of_the_manifest(steps: int):
 
 
 def test_long_sequences_are_shown_by_a_short_one():
-    manifest = build("both_ways", TINY.replace(max_steps=50))
-    (activity,) = activities(manifest)
+    (activity,) = activities(build("both_ways", TINY.replace(max_steps=50)))
     assert activity.title == "A sequence of 4 steps"
     assert activity.marks[-1][0] == activities(build("both_ways", TINY.replace(max_steps=4)))[0].marks[-1][0]
 
@@ -143,5 +141,4 @@ def test_pictures_are_to_scale(name: str):
         ports = (shape for shape in shapes(picture, "path") if shape.title.startswith("output port"))
         port = next(shape for shape in ports if shape.stroke == "array")
         at = next(at for at, _, step in row(activity, "output port") if step == activity.steps[0])
-        begun = drawn[port.title][0][0]
-        assert begun - first == pytest.approx((at - cycles[0]) * scale, abs=0.6)
+        assert drawn[port.title][0][0] - first == pytest.approx((at - cycles[0]) * scale, abs=0.6)

@@ -105,8 +105,7 @@ def test_a_range_that_lessens_the_error_is_taken_though_it_limits() -> None:
 
 
 def test_what_the_network_limits_itself_needs_no_room() -> None:
-    network = integrating()
-    lstm, dense = network.layers
+    lstm, dense = integrating().layers
     assert isinstance(lstm, Lstm)
     clipped = Network(layers=(lstm.replace(cell_clip=2.0), dense))
     x = np.random.default_rng(1).uniform(-1, 1, (60, 10, 3))
@@ -204,8 +203,7 @@ def test_saturated_states_are_told_with_the_range_they_need(tmp_path: Path) -> N
     decoder, x = counting(-0.995), np.ones((3, 2, 1))
     state = np.zeros((1, 2, 2)), np.array([[[3.0, 0.0], [27.9, -0.1]]])
     with open_build(tmp_path / "decoder", quantise(decoder, calibration=x)) as accelerator:
-        max_abs = cell_range(quantise(decoder, calibration=x))
-        assert max_abs < 27
+        assert cell_range(quantise(decoder, calibration=x)) < 27
         with pytest.warns(
             SaturationWarning, match=r"1 of 4 values of c_0 were outside.*`cell_range=32`,"
         ) as told:
@@ -248,8 +246,7 @@ def test_initial_states_are_run(both: bool) -> None:
     forward, dense = integrating().layers
     assert isinstance(forward, Lstm) and isinstance(dense, Dense)
     layer = forward if not both else Bidirectional(forward=forward, backward=forward.replace(reverse=True))
-    weight = np.tile(dense.weight, 2 if both else 1)
-    network = Network(layers=(layer, dense.replace(weight=weight)))
+    network = Network(layers=(layer, dense.replace(weight=np.tile(dense.weight, 2 if both else 1))))
     x = rng.uniform(-1, 1, (5, 20, 3))
     h, c = rng.uniform(-0.9, 0.9, (2, 1 + both, 20, 12))
     state = h, c * 40

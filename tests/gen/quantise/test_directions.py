@@ -135,7 +135,6 @@ def test_golden_is_close_to_float_with_lengths(merge: str, calibrated: bool) -> 
 
 
 def test_golden_refuses_single_steps() -> None:
-    rng = np.random.default_rng(6)
-    golden = Golden(quantise(Network(layers=(both(rng, 3, 2),))))
+    golden = Golden(quantise(Network(layers=(both(np.random.default_rng(6), 3, 2),))))
     with pytest.raises(InputError, match="whole sequences"):
         golden.stream()

@@ -36,8 +36,7 @@ def uneven(law: float, units: int = 24) -> tuple[Network, np.ndarray]:
         w_hh=rng.normal(size=(4 * units, units)) * 0.15,
         bias=rng.normal(size=4 * units) * 0.1,
     )
-    dense = Dense(weight=rng.normal(size=(4, units)) * 0.3, bias=np.zeros(4))
-    return Network(layers=(lstm, dense)), x
+    return Network(layers=(lstm, Dense(weight=rng.normal(size=(4, units)) * 0.3, bias=np.zeros(4)))), x
 
 
 def cosine(source: Network, x: np.ndarray, **settings: object) -> float:
@@ -56,8 +55,7 @@ def test_small_features_keep_their_codes():
     assert cosine(source, x) > 0.9995
     # With one format for all, stated, as it was for all data before.
     assert cosine(source, x, input_range=4.0) < 0.99
-    codes = quantise(source, calibration=x).numerics.quantise_input(x)
-    assert np.count_nonzero(codes) > 0.999 * x.size
+    assert np.count_nonzero(quantise(source, calibration=x).numerics.quantise_input(x)) > 0.999 * x.size
 
 
 def test_small_features_have_room_for_other_data():
@@ -91,8 +89,7 @@ def _sources():
     yield pytest.param(
         Network(layers=(both, Dense(weight=np.ones((2, 8)), bias=np.zeros(2)))), id="both ways"
     )
-    relu = Network(layers=(third.replace(input_relu=True),))
-    yield pytest.param(relu, id="relu of inputs")
+    yield pytest.param(Network(layers=(third.replace(input_relu=True),)), id="relu of inputs")
     skip = Dense(weight=np.ones((3, 4)), bias=np.zeros(3), skip=np.eye(3))
     yield pytest.param(Network(layers=(one, skip)), id="residual")
     twice = Dense(weight=np.ones((2, 3)), bias=np.zeros(2), skip=np.ones((2, 3)), skips=3)
@@ -107,8 +104,7 @@ def test_all_that_reads_the_input_is_folded(source):
     np.testing.assert_allclose(
         run_float(fold_factors(source, factors.tolist()), x * factors).y, wanted, rtol=1e-12
     )
-    fine = QuantizationSettings(gate_bits=16, quick=True)
-    quantised = quantise(source, fine, x)
+    quantised = quantise(source, QuantizationSettings(gate_bits=16, quick=True), x)
     assert max(quantised.numerics.input_factors) > 1
     y = quantised.shapes[-1].output.to_floats(Golden(quantised).run(quantised.numerics.quantise_input(x)).y)
     assert np.abs(y - wanted).max() < 0.01 * max(1.0, np.abs(wanted).max())

@@ -31,8 +31,7 @@ def network(scale: float = 1.0, inputs: int = 5, units: int = 6) -> Network:
 
 @pytest.mark.parametrize("bits", [2, 5, 8, 18])
 def test_every_row_uses_its_bits(bits: int) -> None:
-    quantised = quantise(network(), QuantizationSettings(weight_bits=bits))
-    lstm, dense = quantised.layers
+    lstm, dense = quantise(network(), QuantizationSettings(weight_bits=bits)).layers
     assert isinstance(lstm, QuantizedRecurrent)
     assert isinstance(dense, QuantizedDense)
     most = (1 << (bits - 1)) - 1
@@ -97,8 +96,7 @@ def test_a_gate_that_is_also_multiplied_is_rounded_half_up() -> None:
 
 def test_zero_rows_and_one_unit() -> None:
     zero = Network(layers=(Lstm(w_ih=np.zeros((4, 1)), w_hh=np.zeros((4, 1)), bias=np.zeros(4)),))
-    quantised = quantise(zero)
-    assert not quantised.layers[0].w_ih.any()
+    assert not quantise(zero).layers[0].w_ih.any()
 
 
 def test_calibration_sets_the_input_range() -> None:
@@ -162,8 +160,7 @@ def test_sums_too_large_to_build_are_refused(scale: float, bias: float, message:
 
 def test_calibration_at_a_power_of_two_does_not_saturate() -> None:
     x = np.full((10, 5), 8.0)
-    quantised = quantise(network(), calibration=x)
-    assert quantised.numerics.input.saturated(x) == 0
+    assert quantise(network(), calibration=x).numerics.input.saturated(x) == 0
 
 
 @pytest.mark.parametrize("reverse", [False, True])

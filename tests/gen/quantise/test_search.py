@@ -135,8 +135,7 @@ def test_c_of_each_layer_has_a_range_of_its_own() -> None:
 
 def test_held_back_data_set_no_range() -> None:
     source = lstm_network(inputs=5)
-    many = Calibration.of(source, RNG.normal(size=(300, 8, 5)))
-    fit, held = hold_back(source, many)
+    fit, held = hold_back(source, Calibration.of(source, RNG.normal(size=(300, 8, 5))))
     assert (fit.sequences, held.sequences) == (6, 2)
     few = Calibration.of(source, RNG.normal(size=(30, 8, 5)))
     assert [part.sequences for part in hold_back(source, few)] == [4, 4]
