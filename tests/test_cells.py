@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
+from support.golden_runs import golden_outputs
 from support.quick import quick
 from support.random_builds import make_case, random_parameters, write_build
 from support.step_checks import check_device
@@ -40,9 +41,7 @@ def test_golden_is_near_the_float_model(name: str, bits: int, error: float) -> N
     network = CELL_NETWORKS[name]
     x = np.random.default_rng(1).uniform(-2, 2, (40, 3, network.inputs))
     quantised = quantise(network, QuantizationSettings(weight_bits=bits, data_bits=bits), x)
-    integers = quantised.numerics.quantise_input(x)
-    y = quantised.shapes[-1].output.to_floats(Golden(quantised).run(integers).y)
-    reference = run_float(network, x).y
+    y, reference = golden_outputs(quantised, x), run_float(network, x).y
     error *= 1 + (name in MAGNIFIES)
     assert np.abs(y - reference).max() <= error * max(1.0, float(np.abs(reference).max()))
 
@@ -51,9 +50,7 @@ def check_close(network: Network, x: np.ndarray, data_bits: int = 16) -> None:
     """The golden model with wide formats is close to the float model."""
     wide = QuantizationSettings(weight_bits=18, data_bits=data_bits, gate_bits=18, cell_bits=24)
     quantised = quantise(network, wide, x)
-    integers = Golden(quantised).run(quantised.numerics.quantise_input(x)).y
-    y = quantised.shapes[-1].output.to_floats(integers)
-    np.testing.assert_allclose(y, run_float(network, x).y, atol=1e-3)
+    np.testing.assert_allclose(golden_outputs(quantised, x), run_float(network, x).y, atol=1e-3)
 
 
 @pytest.mark.parametrize(("gate", "layers"), [("relu", 1), ("softplus", 1), ("affine", 2)])

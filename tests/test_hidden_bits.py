@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
+from support.golden_runs import check_trained, equals_second, random_codes, rms_error
 from support.link_bench import LinkBench
 from support.loadable_builds import Build, build_for, check, make_device, stacked
 from support.quick import quick
 from support.random_builds import make_case
 from support.random_sequences import make_sequence_case
-from support.second_model import SecondModel
 from support.sequence_checks import check_device as check_sequences
 from support.small_builds import TINY
 from support.step_checks import check_device
@@ -38,7 +38,6 @@ from rtlstm.sim.simulated_ports import PortSpec
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Network
-from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register
 
@@ -70,14 +69,9 @@ def test_golden_models_agree(name: str) -> None:
     network = quantise(STEPS[name], SETTINGS)
     form = network.numerics.input
     assert (form.bits, network.numerics.data_bits) == (6, 9)
-    shape = 10, 2, network.inputs
-    x = np.random.default_rng(1).integers(form.lowest, form.maximum, shape, endpoint=True)
+    x = random_codes(network, 10, 2, seed=1)
     x[3:5] = form.lowest
-    golden, second = Golden(network).run(x), SecondModel(network)
-    for number in range(2):
-        state = second.zeros()
-        assert second.sequence(x[:, number].tolist(), state) == golden.y[:, number].tolist()
-        assert state.h == [part[number].tolist() for part in golden.h]
+    equals_second(network, x)
 
 
 @pytest.mark.rtl
@@ -151,15 +145,9 @@ def test_a_loadable_device_takes_networks_in_its_bits(tmp_path: Path) -> None:
 def test_a_ninth_bit_is_taken_where_it_helps() -> None:
     network = stacked(3, 6, dense=((2, "identity"),))
     x, other = np.random.default_rng(2).uniform(-1, 1, (2, 40, 20, 3))
-    exact = run_float(network, other).y
-
-    def error(found: QuantizedNetwork) -> float:
-        y = found.shapes[-1].output.to_floats(Golden(found).run(found.numerics.quantise_input(other)).y)
-        return float(np.sqrt(np.mean((y - exact) ** 2)))
-
     found, narrow = quantise(network, WIDE, x), quantise(network, WIDE.replace(hidden_bits=8), x)
     assert (found.numerics.data_bits, narrow.numerics.data_bits) == (9, 8)
-    assert error(found) < 0.7 * error(narrow)
+    assert rms_error(network, found, other) < 0.7 * rms_error(network, narrow, other)
     for settings, hardware in (
         (WIDE.replace(quick=True), None),
         (WIDE.replace(data_bits=7), None),
@@ -214,10 +202,7 @@ def test_training_gives_the_same_bits() -> None:
     torch.manual_seed(0)
     x = np.random.default_rng(7).uniform(-1, 1, (6, 4, 3))
     q = train.prepare(torch.nn.LSTM(3, 6), calibration=x, data_bits=8, hidden_bits=11)
-    quantised = q.quantised()
-    y, _ = q(torch.from_numpy(x))
-    wanted = Golden(quantised).run(quantised.numerics.quantise_input(x)).y
-    np.testing.assert_array_equal(np.ldexp(y.detach().double().numpy(), 10), wanted)
+    check_trained(q, x)
 
 
 def test_accuracy_names_no_error_that_the_golden_model_has_not() -> None:
@@ -225,9 +210,7 @@ def test_accuracy_names_no_error_that_the_golden_model_has_not() -> None:
     found = quantise(network, SETTINGS)
     x = np.random.default_rng(3).uniform(-1, 1, (20, 4, network.inputs))
     measured = measure_errors(found, Samples.of(x, network.inputs), network)
-    y = found.shapes[-1].output.to_floats(Golden(found).run(found.numerics.quantise_input(x)).y)
-    wanted = np.sqrt(np.mean((y - run_float(network, x).y) ** 2))
-    assert measured.output.rms_error == pytest.approx(wanted, rel=1e-3)
+    assert measured.output.rms_error == pytest.approx(rms_error(network, found, x), rel=1e-3)
 
 
 def test_fewer_bits_than_inputs_are_refused() -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
+from support.golden_runs import check_trained, equals_second, random_codes, rms_error
 from support.loadable_builds import stacked
 from support.quick import quick
 from support.random_builds import make_case
 from support.random_sequences import make_sequence_case
-from support.second_model import SecondModel
 from support.sequence_checks import check_device as check_sequences
 from support.step_checks import check_device
 
@@ -20,7 +20,6 @@ from rtlstm.gen.builds.report import format_reports
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.hdl.emit.header import build_options
-from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.errors import ConfigurationError
@@ -100,15 +99,7 @@ def test_no_cycle_more(name: str) -> None:
 def test_golden_models_agree_where_h_saturates(name: str, seed: int) -> None:
     network, stated, *_ = NETWORKS[name]
     found = quantise(network, SETTINGS.replace(hidden_range=stated))
-    form = found.numerics.input
-    x = np.random.default_rng(seed).integers(
-        form.lowest, form.maximum, (12, 3, network.inputs), endpoint=True
-    )
-    golden, second = Golden(found).run(x), SecondModel(found)
-    for number in range(3):
-        state = second.zeros()
-        assert second.sequence(x[:, number].tolist(), state) == golden.y[:, number].tolist()
-        assert state.h == [part[number].tolist() for part in golden.h]
+    golden = equals_second(found, random_codes(found, 12, 3, seed=seed))
     limits = [shape.output.maximum for shape in found.shapes if shape.kind == "lstm"]
     reached = [int(np.abs(part).max()) for part in golden.h]
     assert any(most == limit for most, limit in zip(reached, limits, strict=True))
@@ -145,11 +136,10 @@ def test_two_directions_share_the_wider_range(tmp_path: Path) -> None:
 def test_calibration_finds_the_small_h_and_the_error_falls() -> None:
     network, rng = small_last(), np.random.default_rng(2)
     x, other = rng.uniform(-1, 1, (2, 40, 20, network.inputs))
-    exact, errors = run_float(network, other).y, []
+    errors = []
     for settings in (SETTINGS, SETTINGS.replace(hidden_range=1.0)):
         found = quantise(network, settings, x)
-        y = found.shapes[-1].output.to_floats(Golden(found).run(found.numerics.quantise_input(other)).y)
-        errors.append(float(np.sqrt(np.mean((y - exact) ** 2))))
+        errors.append(rms_error(network, found, other))
         if settings.hidden_range is None:
             assert np.abs(run_float(network, x).h[1]).max() < found.shapes[1].output.limit < 0.5
     assert errors[0] < 0.5 * errors[1], errors
@@ -174,9 +164,7 @@ def test_accuracy_names_no_error_that_the_golden_model_has_not() -> None:
     found = quantise(network, SETTINGS.replace(hidden_range=stated))
     x = np.random.default_rng(3).uniform(-1, 1, (20, 4, network.inputs))
     measured = measure_errors(found, Samples.of(x, network.inputs), network)
-    y = found.shapes[-1].output.to_floats(Golden(found).run(found.numerics.quantise_input(x)).y)
-    wanted = np.sqrt(np.mean((y - run_float(network, x).y) ** 2))
-    assert measured.output.rms_error == pytest.approx(wanted, rel=1e-3)
+    assert measured.output.rms_error == pytest.approx(rms_error(network, found, x), rel=1e-3)
     counts = {(each.name, each.quantity): each.saturated for each in measured.saturations}
     assert counts["lstm1", "results"] > 0, "h of the second layer reaches beyond 1/4"
 
@@ -188,11 +176,7 @@ def test_training_gives_the_same_bits() -> None:
     module = torch.nn.LSTM(3, 6, num_layers=2)
     x = np.random.default_rng(7).uniform(-1, 1, (6, 4, 3))
     q = train.prepare(module, calibration=x, data_bits=8, hidden_range="1,0.25")
-    quantised = q.quantised()
-    assert quantised.numerics.hidden_shifts == (0, 2)
-    y, _ = q(torch.from_numpy(x))
-    wanted = Golden(quantised).run(quantised.numerics.quantise_input(x)).y
-    np.testing.assert_array_equal(np.ldexp(y.detach().double().numpy(), 9), wanted)
+    assert check_trained(q, x).numerics.hidden_shifts == (0, 2)
     found = train.prepare(module, calibration=x, data_bits=8)
     kept, other = found.state_dict(), train.prepare(module, calibration=x, data_bits=8)
     other.load_state_dict(kept)

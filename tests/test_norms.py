@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
+from support.golden_runs import check_trained, golden_outputs
 from support.no_logic import no_logic
 from support.quick import quick
 from support.random_builds import make_case
@@ -18,7 +19,6 @@ from support.step_checks import check_device, check_netlist
 from rtlstm.gen.builds.compiled import Build, compile
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.cells.evaluate import normalised
 from rtlstm.spec.cells.formats import CellFormats, Functions, resolve
@@ -270,18 +270,12 @@ def test_a_trained_norm_has_the_bits_of_its_build() -> None:
     optimiser = torch.optim.Adam(model.parameters(), 1e-2)
     for _ in range(3):
         optimiser.zero_grad()
-        found = model(torch.from_numpy(x))
-        y = found[0] if isinstance(found, tuple) else found
-        y.square().mean().backward()
+        model(torch.from_numpy(x))[0].square().mean().backward()
         optimiser.step()
     assert model.weights.layers[2]["gain"].grad.abs().max() > 0
     identities = [rows for rows in model.rows if rows.plan.layer.kind == "norm" or rows.plan.layer.copies]
     assert len(identities) == 3 and not any(rows.log_limits[0].requires_grad for rows in identities)
-    found = model(torch.from_numpy(x))
-    y = found[0] if isinstance(found, tuple) else found
-    network = model.quantised()
-    golden = Golden(network).run(network.numerics.quantise_input(x)).y
-    np.testing.assert_array_equal(network.shapes[-1].output.to_floats(golden), y.detach().numpy())
+    check_trained(model, x)
 
 
 def test_a_network_that_begins_with_a_norm_is_near_the_float_model() -> None:
@@ -290,8 +284,7 @@ def test_a_network_that_begins_with_a_norm_is_near_the_float_model() -> None:
     x = np.random.default_rng(4).normal(size=(30, 2, 3)) * [1.0, 0.01, 3.0]
     quantised = quantise(network, QuantizationSettings(quick=True), x)
     assert quantised.numerics.input_factors == ()
-    y = Golden(quantised).run(quantised.numerics.quantise_input(x)).y
-    np.testing.assert_allclose(quantised.shapes[-1].output.to_floats(y), run_float(network, x).y, atol=5e-3)
+    np.testing.assert_allclose(golden_outputs(quantised, x), run_float(network, x).y, atol=5e-3)
 
 
 def test_a_norm_alone_is_a_build(tmp_path: Path) -> None:

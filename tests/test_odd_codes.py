@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
+from support.golden_runs import check_trained, equals_second, rms_error
 from support.quick import quick
-from support.second_model import SecondModel
 from support.small_builds import normal_lstm, tensors
 
 from rtlstm.gen.accuracy.measure import measure_errors
@@ -15,7 +15,6 @@ from rtlstm.gen.accuracy.samples import Samples
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import Pipeline
@@ -120,31 +119,17 @@ def test_the_other_models_agree() -> None:
     """A model in Python integers, and the accuracy's, which rounds all parts."""
     x = inputs(30, 2, 3)
     quantised = quantise(TWO, ODD, x)
-    codes = quantised.numerics.quantise_input(x)
-    wanted = Golden(quantised).run(codes)
-    for sequence in range(2):
-        second = SecondModel(quantised)
-        state = second.zeros()
-        for step in range(30):
-            y = second.step(codes[step, sequence].tolist(), state)
-            assert y == wanted.y[step, sequence].tolist()
+    equals_second(quantised, quantised.numerics.quantise_input(x))
     found = measure_errors(quantised, Samples.of(x, 3), TWO)
-    error = quantised.shapes[-1].output.to_floats(wanted.y) - run_float(TWO, x).y
-    assert found.output.rms_error == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-4)
+    assert found.output.rms_error == pytest.approx(rms_error(TWO, quantised, x), rel=1e-4)
 
 
 def test_a_bit_more_makes_up_for_it() -> None:
     x = np.random.default_rng(1).normal(size=(200, 8, 3))
-    exact = run_float(TWO, x).y
-
-    def error(settings: QuantizationSettings) -> float:
-        quantised = quantise(TWO, settings, x)
-        y = Golden(quantised).run(quantised.numerics.quantise_input(x)).y
-        return float(np.sqrt(np.mean((quantised.shapes[-1].output.to_floats(y) - exact) ** 2)))
-
     wide = {"weight_bits": 16, "gate_bits": 12, "cell_bits": 16}
     half_up, odd, wider = (
-        error(each.replace(**wide, data_bits=bits)) for each, bits in ((HALF_UP, 8), (ODD, 8), (ODD, 9))
+        rms_error(TWO, quantise(TWO, each.replace(**wide, data_bits=bits), x), x)
+        for each, bits in ((HALF_UP, 8), (ODD, 8), (ODD, 9))
     )
     assert 1.2 * half_up < odd < 2.5 * half_up
     assert wider < 1.1 * half_up
@@ -190,11 +175,7 @@ def test_trained_networks_give_odd_codes(ranges: bool) -> None:
     torch.manual_seed(0)
     q = train.prepare(torch.nn.LSTM(3, 6), data_bits=8, hidden_rounding="odd", train_ranges=ranges)
     x = inputs(9, 4, 3)
-    y, _ = q(torch.from_numpy(x))
-    quantised = q.quantised()
-    assert quantised.numerics.hidden_rounding == "odd"
-    wanted = Golden(quantised).run(quantised.numerics.quantise_input(x)).y
-    np.testing.assert_array_equal(np.ldexp(y.detach().double().numpy(), 7), wanted)
+    assert check_trained(q, x).numerics.hidden_rounding == "odd"
     # A checkpoint from before there was this option is of a module that rounds half up.
     kept = q.state_dict()
     del kept["_extra_state"]["settings"]["hidden_rounding"]
@@ -204,5 +185,5 @@ def test_trained_networks_give_odd_codes(ranges: bool) -> None:
     kept = half_up.state_dict()
     del kept["_extra_state"]["settings"]["hidden_rounding"]
     half_up.load_state_dict(kept)
-    y.square().sum().backward()
+    q(torch.from_numpy(x))[0].square().sum().backward()
     assert all(bool((parameter.grad != 0).any()) for parameter in q.parameters() if parameter.requires_grad)

@@ -4,11 +4,11 @@ from itertools import product
 
 import numpy as np
 import pytest
+from support.golden_runs import equals_second, rms_error
 from support.link_bench import LinkBench
 from support.loadable_builds import Build
 from support.quick import quick
 from support.random_sequences import make_sequence_case
-from support.second_model import SecondModel
 from support.sequence_checks import check_device
 from support.small_builds import NARROW, TINY, network
 
@@ -17,7 +17,6 @@ from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
-from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.manifest import Manifest
@@ -122,10 +121,7 @@ def test_second_model_agrees():
     for source in (*NETWORKS.values(), *SEQUENCES.values()):
         for settings in SETTINGS.values():
             quantised = quantise(source, settings, X)
-            codes = quantised.numerics.quantise_input(2 * X[:, 0])
-            model, golden = SecondModel(quantised), Golden(quantised)
-            y = model.sequence(codes.tolist(), model.zeros())
-            np.testing.assert_array_equal(np.array(y), golden.run(codes[:, None]).y[:, 0])
+            equals_second(quantised, quantised.numerics.quantise_input(2 * X[:, :1]))
 
 
 def test_scores_of_a_wide_range_keep_their_steps():
@@ -134,9 +130,7 @@ def test_scores_of_a_wide_range_keep_their_steps():
     errors = []
     for bits in (8, None):
         quantised = quantise(scores, WIDE.replace(output_bits=bits, quick=True), X)
-        output = quantised.shapes[-1].output
-        y = output.to_floats(Golden(quantised).run(quantised.numerics.quantise_input(X)).y)
-        errors.append((output.step, np.sqrt(np.mean((y - run_float(scores, X).y) ** 2))))
+        errors.append((quantised.shapes[-1].output.step, rms_error(scores, quantised, X)))
     (coarse, before), (fine, after) = errors
     assert coarse >= 0.25 and fine == coarse / 256
     assert after < 0.1 * before

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
+from support.golden_runs import equals_second, random_codes
 from support.lazy import train
 from support.loadable_builds import build_for, check, make_device
 from support.netlist import netlist_build
 from support.quick import quick
 from support.random_builds import Case, make_case, random_network, random_parameters
 from support.random_sequences import random_sequence_network
-from support.second_model import SecondModel, State
 from support.small_builds import NARROW, normal_lstm
 from support.small_builds import network as small_network
 from support.step_checks import check_device
@@ -38,22 +38,6 @@ def settings_of(bits: int, **fields: object) -> QuantizationSettings:
     return NARROW.replace(weight_bits=6, data_bits=8, gate_bits=8, scale_bits=bits, **fields)
 
 
-def random_inputs(network: QuantizedNetwork, steps: int, batch: int, seed: int) -> IntArray:
-    form, rng = network.numerics.input, np.random.default_rng(seed)
-    return rng.integers(form.lowest, form.maximum, (steps, batch, network.inputs), endpoint=True)
-
-
-def compare(network: QuantizedNetwork, x: IntArray) -> None:
-    """Outputs, states and saturations of the golden model and the second one are equal."""
-    result, second = Golden(network).run(x), SecondModel(network)
-    for number in range(x.shape[1]):
-        state: State = second.zeros()
-        assert second.sequence(x[:, number].tolist(), state) == result.y[:, number].tolist()
-        assert state.h == [part[number].tolist() for part in result.h]
-        assert state.c == [part[number].tolist() for part in result.c]
-    assert second.saturations == result.cell_saturations
-
-
 def drawn(seed: int, bits: int) -> QuantizedNetwork:
     """One to three LSTM layers, perhaps dense ones, of drawn widths."""
     rng = np.random.default_rng(seed)
@@ -73,19 +57,19 @@ def test_golden_model_equals_the_second_one(seed: int, bits: int) -> None:
         for layer in network.layers
         for part in row_parts(layer)
     )
-    compare(network, random_inputs(network, 12, 2, seed))
+    equals_second(network, random_codes(network, 12, 2, seed=seed))
 
 
 @pytest.mark.parametrize("name", sorted(CELL_NETWORKS))
 def test_golden_model_of_cells(name: str) -> None:
     network = quantise(CELL_NETWORKS[name], settings_of(12))
-    compare(network, random_inputs(network, 8, 2, 0))
+    equals_second(network, random_codes(network, 8, 2, seed=0))
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_golden_model_of_whole_sequences(seed: int) -> None:
     network = quantise(random_sequence_network(np.random.default_rng(seed), SIZES), settings_of(16))
-    compare(network, random_inputs(network, 6, 2, seed))
+    equals_second(network, random_codes(network, 6, 2, seed=seed))
 
 
 def test_the_lowest_scale_is_a_shift() -> None:
@@ -98,7 +82,7 @@ def test_the_lowest_scale_is_a_shift() -> None:
     network = Network(layers=(Lstm(w_ih=w_ih, w_hh=w_hh, bias=rng.normal(size=12)),))
     plain, scaled = (quantise(network, settings_of(bits)) for bits in (0, 16))
     assert (scaled.layers[0].scale_ih == 1 << 15).all()
-    x = random_inputs(plain, 20, 3, 2)
+    x = random_codes(plain, 20, 3, seed=2)
     np.testing.assert_array_equal(Golden(plain).run(x).y, Golden(scaled).run(x).y)
 
 

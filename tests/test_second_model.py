@@ -1,23 +1,18 @@
 """The golden model against a second one, written from docs/numerics.md in Python integers."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from support.cell_networks import CELL_NETWORKS
 from support.drawn_networks import DrawnBuild, drawn_builds, mixed_builds
+from support.golden_runs import equals_second, random_codes
 from support.quick import quick
 from support.random_builds import make_case, random_case
 from support.random_sequences import random_sequence_case
-from support.second_model import SecondModel, State
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.sim.golden import Golden, GoldenResult
-from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.network import Lstm, Network
-from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.parameters import Parameters
 
 SIZES = (1, 2, 3, 5, 7, 13)
@@ -26,37 +21,12 @@ common = hypothesis_settings(
 )
 
 
-def compare(
-    network: QuantizedNetwork,
-    x: IntArray,
-    state: tuple[Sequence[IntArray], Sequence[IntArray]] | None = None,
-    lengths: IntArray | None = None,
-) -> GoldenResult:
-    """Run ``(T, N, inputs)`` in both; outputs, states and the counted saturations are equal."""
-    result, second = Golden(network).run(x, state, lengths), SecondModel(network)
-    for number in range(x.shape[1]):
-        steps = len(x) if lengths is None else int(lengths[number])
-        mine = second.zeros()
-        if state is not None:
-            mine = State.of(*([part[number] for part in parts] for parts in state))
-        assert second.sequence(x[:steps, number].tolist(), mine) == result.y[:steps, number].tolist()
-        assert mine.h == [part[number].tolist() for part in result.h]
-        assert mine.c == [part[number].tolist() for part in result.c]
-    assert second.saturations == result.cell_saturations
-    return result
-
-
-def random_inputs(network: QuantizedNetwork, steps: int, batch: int, seed: int) -> IntArray:
-    form, rng = network.numerics.input, np.random.default_rng(seed)
-    return rng.integers(form.lowest, form.maximum, (steps, batch, network.inputs), endpoint=True)
-
-
 @pytest.mark.parametrize("seed", quick(range(1000, 1040), *range(1000, 1020)))
 def test_lstm_and_dense_layers(seed: int) -> None:
     case = random_case(seed, sizes=SIZES, steps=12)
     for stream in range(case.manifest.parameters.streams):
         state = tuple([part[stream : stream + 1] for part in parts] for parts in case.state)
-        compare(case.network, case.x[case.streams == stream][:, None], state)
+        equals_second(case.network, case.x[case.streams == stream][:, None], state)
 
 
 @pytest.mark.parametrize("bits", quick([5, 8, 14], 5))
@@ -67,14 +37,14 @@ def test_cells(name: str, bits: int) -> None:
     settings = QuantizationSettings(**formats, cell_range=1.0)
     network = quantise(CELL_NETWORKS[name], settings)
     case = make_case(0, network, Parameters(lanes=4, macs=1), 1)
-    x = random_inputs(network, 12, 2, bits)
-    compare(network, x, tuple([part[:1].repeat(2, axis=0) for part in parts] for parts in case.state))
+    x = random_codes(network, 12, 2, seed=bits)
+    equals_second(network, x, tuple([part[:1].repeat(2, axis=0) for part in parts] for parts in case.state))
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_whole_sequences(seed: int) -> None:
     case = random_sequence_case(seed, SIZES[:5])
-    compare(case.network, case.x, case.state, case.lengths)
+    equals_second(case.network, case.x, case.state, case.lengths)
 
 
 @common
@@ -98,7 +68,7 @@ def test_mixed_networks(drawn: DrawnBuild) -> None:
 
 def check_drawn(drawn: DrawnBuild) -> None:
     network = drawn.integers(np.random.default_rng(drawn.seed).normal(size=(8, 2, drawn.network.inputs)))
-    compare(network, random_inputs(network, 5, 2, drawn.seed), lengths=np.array([5, 3]))
+    equals_second(network, random_codes(network, 5, 2, seed=drawn.seed), lengths=np.array([5, 3]))
 
 
 @pytest.mark.parametrize("data_bits", range(11, 17))
@@ -116,4 +86,4 @@ def test_sums_on_both_sides_of_single_precision(data_bits: int) -> None:
     lowest, highest = network.numerics.input.lowest, network.numerics.input.maximum
     x = np.where(network.layers[0].w_ih[rng.integers(0, 4 * units, 20)] < 0, lowest, highest)
     x[::2] = rng.integers(lowest, highest, x[::2].shape, endpoint=True)
-    compare(network, x[:, None])
+    equals_second(network, x[:, None])

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
+from support.golden_runs import check_trained, equals_second, golden_outputs, rms_error
 from support.loadable_builds import stacked
 from support.quick import quick
 from support.random_builds import make_case
 from support.random_sequences import make_sequence_case
-from support.second_model import SecondModel, State
 from support.sequence_checks import check_device as check_sequences
 from support.step_checks import check_device
 
@@ -27,7 +27,6 @@ from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.host import SaturationWarning
-from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.image import WeightImage
@@ -109,10 +108,8 @@ def fractions(quantised: QuantizedNetwork) -> list[int]:
 def error(network: Network, quantised: QuantizedNetwork, state: InitialState) -> float:
     """The largest error from a state, with the driver's rounding of it, silent about saturation."""
     data = Calibration.of(network, inputs(network), state=tiled(state))
-    x = quantised.numerics.quantise_input(data.x)
-    y = Golden(quantised).run(x, data.integer_state(quantised)).y
-    exact = run_float(network, data.x, data.state).y
-    return float(np.abs(quantised.shapes[-1].output.to_floats(y) - exact).max())
+    y = golden_outputs(quantised, data.x, data.integer_state(quantised))
+    return float(np.abs(y - run_float(network, data.x, data.state).y).max())
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -184,12 +181,7 @@ def test_the_second_model_agrees(name: str, rounding: Any) -> None:
     data = Calibration.of(network, inputs(network), state=tiled(state))
     x, begun = quantised.numerics.quantise_input(data.x), data.integer_state(quantised)
     assert begun is not None
-    result = Golden(quantised).run(x, begun)
-    second = SecondModel(quantised)
-    mine = State.of(*([part[0] for part in parts] for parts in begun))
-    assert second.sequence(x[:, 0].tolist(), mine) == result.y[:, 0].tolist()
-    assert mine.h == [part[0].tolist() for part in result.h]
-    assert mine.c == [part[0].tolist() for part in result.c]
+    equals_second(quantised, x, begun)
 
 
 @pytest.mark.parametrize("name", ["lstms", "mixed", "gru_reset_before", "projection"])
@@ -203,10 +195,7 @@ def test_measured_by_parts(name: str) -> None:
     plain = [at for at, shape in recurrent(narrow) if not shape.feedback]
     assert all(narrow.shapes[at].output.fraction == 5 for at in plain)
     found = measure_errors(quantised, Samples.of(x, network.inputs), network)
-    y = quantised.shapes[-1].output.to_floats(Golden(quantised).run(quantised.numerics.quantise_input(x)).y)
-    assert found.output.rms_error == pytest.approx(
-        np.sqrt(np.mean((y - run_float(network, x).y) ** 2)), rel=1e-3
-    )
+    assert found.output.rms_error == pytest.approx(rms_error(network, quantised, x), rel=1e-3)
 
 
 @pytest.mark.usefixtures("without_verilog")
@@ -220,8 +209,8 @@ def test_accuracy_begins_in_the_state_of_the_model_or_in_given_ones(name: str, t
     quantised = unpack(WeightImage.load(folder / "weights.bin", manifest), manifest)
     for given, state in ((None, tiled(model)), (other, other)):
         data = Calibration.of(network, x, state=state)
-        y = Golden(quantised).run(quantised.numerics.quantise_input(x), data.integer_state(quantised)).y
-        error = quantised.shapes[-1].output.to_floats(y) - run_float(network, x, data.state).y
+        y = golden_outputs(quantised, x, data.integer_state(quantised))
+        error = y - run_float(network, x, data.state).y
         found = measure_build(folder, x, model=network, state=given)
         assert found.output.rms_error == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-3)
     with pytest.raises(InputError, match="the initial states of x must be a pair"):
@@ -406,13 +395,9 @@ def test_training_gives_the_same_bits(kind: str, ranges: bool) -> None:
     state = (h, c) if kind == "LSTM" else (h, ())
     options = {"calibration": x, "data_bits": 8, "train_ranges": ranges}
     q = train.prepare(module, calibration_state=state, **options)
-    quantised = q.quantised()
-    assert fractions(quantised) == [6]
     given = [torch.from_numpy(part) for part in (h, c)]
-    y, _ = q(torch.from_numpy(x), tuple(given) if kind == "LSTM" else given[0])
-    data = Calibration.of(q.network, x, state=state)
-    wanted = Golden(quantised).run(quantised.numerics.quantise_input(x), data.integer_state(quantised)).y
-    np.testing.assert_array_equal(np.ldexp(y.detach().double().numpy(), 6), wanted)
+    begun = Calibration.of(q.network, x, state=state).integer_state(q.quantised())
+    assert fractions(check_trained(q, x, tuple(given) if kind == "LSTM" else given[0], begun)) == [6]
     # The range of h follows from states alone: it is none that is trained.
     assert q.ranges is None or all(name in ("input", "preactivation", 0) for name in q.ranges.names)
     kept = q.state_dict()

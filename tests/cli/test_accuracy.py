@@ -7,12 +7,12 @@ import shutil
 import numpy as np
 import pytest
 import safetensors.numpy
+from support.golden_runs import golden_outputs
 from support.no_logic import no_logic
 from support.small_builds import INPUTS, OUTPUTS, UNITS, snapshot, tensors
 
 import rtlstm
 from rtlstm.gen.builds.report import BuildReport
-from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest
@@ -57,8 +57,7 @@ def expected_outputs(narrow):
     network = unpack(WeightImage.load(narrow / "build" / "weights.bin", manifest), manifest)
     options = rtlstm.ReadOptions(dense=("fc:sigmoid",))
     model = rtlstm.read_model(narrow / "tiny.safetensors", options).network
-    codes = Golden(network).run(network.numerics.quantise_input(inputs())).y
-    return run_float(model, inputs()).y, network.shapes[-1].output.to_floats(codes)
+    return run_float(model, inputs()).y, golden_outputs(network, inputs())
 
 
 def test_sequences_begin_in_given_states(cli, files, narrow):

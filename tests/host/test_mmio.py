@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.bus_builds import quantised_network, write_build, write_loadable
+from support.golden_runs import random_codes
 from support.loadable_builds import build_for, make_device, stacked
 from support.paths import TESTS
 from support.quick import quick
@@ -60,9 +61,7 @@ def opened(transport: object, folder: Path) -> Accelerator:
 def test_rtl_equals_golden(folder: Path, registers: SimulatedRegisters) -> None:
     """Batches, streams, states and suppressed outputs: what the golden device says, on every bit."""
     manifest = Manifest.load(folder)
-    rng = np.random.default_rng(1)
-    numerics = quantised_network().numerics.input
-    x = rng.integers(numerics.lowest, numerics.maximum, (4, 4, manifest.program.inputs), endpoint=True)
+    x = random_codes(quantised_network(), 4, 4, seed=1)
     said = []
     for transport in (MmioTransport(registers, manifest), GoldenDevice(folder, manifest)):
         with opened(transport, folder) as accelerator:

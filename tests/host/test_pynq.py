@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.bus_builds import quantised_network, write_build
+from support.golden_runs import random_codes
 
 from rtlstm.boards.zynq import ZYNQ_BOARDS, SimulatedPynq
 from rtlstm.gen.builds.on_board import OnZynq
@@ -45,8 +46,7 @@ def overlay(board: SimulatedPynq) -> Path:
 
 @pytest.fixture(scope="module")
 def x() -> np.ndarray:
-    form = quantised_network().numerics.input
-    return np.random.default_rng(1).integers(form.lowest, form.maximum, (3, 2, 5), endpoint=True)
+    return random_codes(quantised_network(), 3, 2, seed=1)
 
 
 def check(accelerator: Accelerator, folder: Path, x: np.ndarray) -> None:

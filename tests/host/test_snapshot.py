@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
+from support.golden_runs import random_codes
 from support.link_bench import LinkBench
 from support.loadable_builds import NARROW
 from support.quick import quick
@@ -44,8 +45,7 @@ def test_states_of_other_cells(name, tmp_path):
     """A GRU keeps its h with more bits, plain cells keep no cell state, a projected h is narrower than c."""
     network = quantise(CELL_NETWORKS[name], NARROW)
     manifest = Manifest.create("cells", network.shapes, Parameters(lanes=16, macs=2), network.numerics)
-    low, high = network.numerics.input.lowest, network.numerics.input.maximum
-    x = np.random.default_rng(2).integers(low, high, (9, network.inputs), endpoint=True)
+    x = random_codes(network, 9, seed=2)
     y, path = Golden(network).run(x[:, None]).y[:, 0], tmp_path / "stream.npz"
 
     def opened() -> Accelerator:

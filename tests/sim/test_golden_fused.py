@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
+from support.golden_runs import random_codes
 from support.loadable_builds import stacked
 from support.random_builds import random_case
 
@@ -20,9 +21,7 @@ def test_graphs_give_the_fused_models_bits(seed: int) -> None:
     case = random_case(seed, sizes=(1, 2, 3, 5, 7))
     unit = case.network.numerics.unit
     assert isinstance(unit, FusedUnit)
-    form = case.network.numerics.input
-    shape = (9, 3, case.network.inputs)
-    x = np.random.default_rng(seed).integers(form.lowest, form.maximum, shape, endpoint=True)
+    x = random_codes(case.network, 9, 3, seed=seed)
     h, c = ([part[:1].repeat(3, axis=0) for part in parts] for parts in case.state)
     alive = np.arange(9)[:, None, None] < np.array([9, 4, 1])[None, :, None]
     (fast, left), (slow, there) = (

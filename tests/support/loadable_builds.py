@@ -21,6 +21,7 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.schedule import offer_cycles
+from support.golden_runs import random_codes
 from support.sequence_checks import check_states
 from support.small_builds import normal_lstm
 
@@ -48,9 +49,7 @@ class Build:
 
     def inputs(self, steps: int, seed: int = 0) -> IntArray:
         """Random integers of the input format, a sequence per stream."""
-        format, streams = self.network.numerics.input, self.manifest.parameters.streams
-        shape = (steps, streams, self.network.inputs)
-        return np.random.default_rng(seed).integers(format.lowest, format.maximum, shape, endpoint=True)
+        return random_codes(self.network, steps, self.manifest.parameters.streams, seed=seed)
 
 
 def stacked(*sizes: int, dense: tuple[tuple[int, str], ...] = (), seed: int = 0) -> Network:

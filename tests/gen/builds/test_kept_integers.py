@@ -10,6 +10,7 @@ import pytest
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 from onnxruntime.quantization import QuantType
+from support.golden_runs import golden_outputs
 from support.lazy import Lazy
 from support.paths import TESTS
 from support.quantised_files import I, dynamic, float_model, inputs, rounding_bound, static
@@ -25,7 +26,6 @@ from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.frontends import read_model
 from rtlstm.gen.frontends.reading import IntegerWeights, ModelReport, ReadResult
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import QuantizedDense, QuantizedNetwork, QuantizedRecurrent
@@ -65,11 +65,6 @@ def run(path: Path, x: np.ndarray) -> np.ndarray:
     return np.asarray(session.run(["y"], {"x": x})[0])
 
 
-def outputs(network: QuantizedNetwork, x: np.ndarray) -> np.ndarray:
-    y = Golden(network).run(network.numerics.quantise_input(x)).y
-    return network.shapes[-1].output.to_floats(y)
-
-
 @pytest.mark.parametrize("per_channel", [True, False])
 def test_static_file(per_channel: bool, tmp_path: Path) -> None:
     """Integers are kept, and outputs are onnxruntime's within what it rounds beside weights."""
@@ -83,7 +78,7 @@ def test_static_file(per_channel: bool, tmp_path: Path) -> None:
     network = quantised(read, x)
     check_kept(read, network)
     assert not network.numerics.input_factors
-    y = outputs(network, x)
+    y = golden_outputs(network, x)
     assert np.abs(y - run(found, x).reshape(y.shape)).max() <= rounding_bound(found) + 1e-3
 
 
@@ -97,11 +92,11 @@ def test_dynamic_file(per_channel: bool, tmp_path: Path) -> None:
     read = read_model(found)
     network = quantised(read, x)
     check_kept(read, network)
-    theirs, mine = run(found, x), outputs(network, x)
+    theirs, mine = run(found, x), golden_outputs(network, x)
     assert np.abs(mine - theirs.reshape(mine.shape)).max() < 0.03  # what it rounds to 8 bits: x, h and more
     exact = run_float(read.network, x).y
     assert np.abs(mine - exact).max() < 1e-3
-    rounded = outputs(quantise(read.network, QuantizationSettings(weight_bits=8), x), x)
+    rounded = golden_outputs(quantise(read.network, QuantizationSettings(weight_bits=8), x), x)
     assert np.abs(rounded - exact).max() > 5 * np.abs(mine - exact).max()
 
 

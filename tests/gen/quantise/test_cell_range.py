@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.golden_runs import golden_outputs
 
 import rtlstm.gen.quantise.ranges
 from rtlstm.gen.quantise.accuracy import measure_accuracy
@@ -14,7 +15,6 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.ranges import search_sample
 from rtlstm.host import Accelerator
 from rtlstm.host.raw_values import SaturationWarning
-from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.manifest import Manifest
@@ -60,8 +60,7 @@ def counting(step: float) -> Network:
 
 def error(network: Network, quantised: QuantizedNetwork, x: Floats) -> float:
     """The largest of the outputs."""
-    found = Golden(quantised).run(quantised.numerics.quantise_input(x)).y
-    return float(np.abs(quantised.shapes[-1].output.to_floats(found) - run_float(network, x).y).max())
+    return float(np.abs(golden_outputs(quantised, x) - run_float(network, x).y).max())
 
 
 def cell_range(quantised: QuantizedNetwork) -> float:

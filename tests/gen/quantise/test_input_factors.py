@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
+from support.golden_runs import golden_outputs
 from support.small_builds import NARROW, TINY, network
 
 from rtlstm.gen.builds.compare import compare
@@ -16,7 +17,6 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator, SharedAccelerator
 from rtlstm.host.device import check_loadable
 from rtlstm.host.raw_values import SaturationWarning
-from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, ImageError
 from rtlstm.spec.manifest import Manifest
@@ -41,8 +41,8 @@ def uneven(law: float, units: int = 24) -> tuple[Network, np.ndarray]:
 
 def cosine(source: Network, x: np.ndarray, **settings: object) -> float:
     quantised = quantise(source, QuantizationSettings(**settings), x)
-    y = quantised.shapes[-1].output.to_floats(Golden(quantised).run(quantised.numerics.quantise_input(x)).y)
-    found, wanted = (values - values.mean(axis=(0, 1)) for values in (y, run_float(source, x).y))
+    both = golden_outputs(quantised, x), run_float(source, x).y
+    found, wanted = (values - values.mean(axis=(0, 1)) for values in both)
     return float((found * wanted).sum() / np.sqrt((found**2).sum() * (wanted**2).sum()))
 
 
@@ -106,8 +106,7 @@ def test_all_that_reads_the_input_is_folded(source):
     )
     quantised = quantise(source, QuantizationSettings(gate_bits=16, quick=True), x)
     assert max(quantised.numerics.input_factors) > 1
-    y = quantised.shapes[-1].output.to_floats(Golden(quantised).run(quantised.numerics.quantise_input(x)).y)
-    assert np.abs(y - wanted).max() < 0.01 * max(1.0, np.abs(wanted).max())
+    assert np.abs(golden_outputs(quantised, x) - wanted).max() < 0.01 * max(1.0, np.abs(wanted).max())
 
 
 def test_factors_need_data_and_no_stated_range():

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
+from support.golden_runs import rms_error
 from support.small_builds import TINY, network
 
 from rtlstm.gen.accuracy.mixed import float_layers, run_mixed
@@ -55,11 +56,8 @@ def layers(seed: int = 1) -> tuple[Lstm, Dense]:
 def error(source: Network, settings: QuantizationSettings, x: np.ndarray) -> tuple[float, tuple[int, ...]]:
     """The error on other data, by the spread of the outputs, and the codes of zero."""
     quantised, other = quantise(source, settings, x), uneven(30, 8, seed=5)
-    y = quantised.shapes[-1].output.to_floats(
-        Golden(quantised).run(quantised.numerics.quantise_input(other)).y
-    )
-    wanted = run_float(source, other).y
-    return float(np.sqrt(np.mean((y - wanted) ** 2)) / wanted.std()), quantised.numerics.input_zeros
+    error = rms_error(source, quantised, other) / float(run_float(source, other).y.std())
+    return error, quantised.numerics.input_zeros
 
 
 def forced_middles(source: Network, x: np.ndarray) -> QuantizedNetwork:

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from support.golden_runs import golden_outputs
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.activations.functions import IDENTITY, RELU, SIGMOID, ActivationFunction
 from rtlstm.spec.cells.description import CellBuilder
@@ -202,5 +202,4 @@ def test_cells_that_take_no_finer_formats_are_calibrated_in_their_own() -> None:
     layer = Lstm(w_ih=w_ih, w_hh=w_hh * 0.3, bias=bias, output_activation=IDENTITY)
     network, x = Network(layers=(layer,)), rng.uniform(-1, 1, (20, 1, 2))
     found = quantise(network, QuantizationSettings(data_bits=12, gate_bits=12), calibration=x)
-    y = found.shapes[-1].output.to_floats(Golden(found).run(found.numerics.quantise_input(x)).y)
-    np.testing.assert_allclose(y, run_float(network, x).y, atol=0.02)
+    np.testing.assert_allclose(golden_outputs(found, x), run_float(network, x).y, atol=0.02)

@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
+from support.golden_runs import rms_error
 
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise
 from rtlstm.gen.quantise.rounding import Moments, round_cancelling, round_nearest
 from rtlstm.gen.quantise.search import hold_back, in_pieces
 from rtlstm.gen.quantise.target import TargetHardware
-from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.fixed import WeightFormat
 from rtlstm.spec.network import Dense, Gru, Lstm, Network
-from rtlstm.spec.numerics import QuantizedNetwork, row_parts
+from rtlstm.spec.numerics import row_parts
 
 RNG = np.random.default_rng(0)
 ON_DEVICES = {
@@ -38,12 +38,6 @@ def lstm_network(units: int = 16, inputs: int = 12) -> Network:
         bias=rng.normal(size=4 * units) / 4,
     )
     return Network(layers=(lstm, Dense(weight=rng.normal(size=(3, units)), bias=np.zeros(3))))
-
-
-def rms(source: Network, quantised: QuantizedNetwork, x: np.ndarray) -> float:
-    y = Golden(quantised).run(quantised.numerics.quantise_input(x)).y
-    found = quantised.shapes[-1].output.to_floats(y)
-    return float(np.sqrt(np.mean((found - run_float(source, x).y) ** 2)))
 
 
 def fractions_of(form: WeightFormat, *matrices: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -95,7 +89,7 @@ def test_searched_formats_are_better_on_other_data(bits: tuple[int, int]) -> Non
     source, x, other = lstm_network(), correlated(40, 20, seed=3), correlated(40, 20, seed=4)
     settings = QuantizationSettings(weight_bits=bits[0], data_bits=bits[1])
     plain, searched = (quantise(source, settings.replace(quick=quick), x) for quick in (True, False))
-    assert rms(source, searched, other) < 0.8 * rms(source, plain, other)
+    assert rms_error(source, searched, other) < 0.8 * rms_error(source, plain, other)
 
 
 def test_what_was_tried_is_told() -> None:
@@ -164,7 +158,7 @@ def test_other_kinds_are_searched(name: str) -> None:
     x = np.random.default_rng(1).normal(size=(40, 8, source.inputs))
     settings = QuantizationSettings(weight_bits=4)
     plain, found = (quantise(source, settings.replace(quick=quick), x) for quick in (True, False))
-    assert rms(source, found, x) < rms(source, plain, x)
+    assert rms_error(source, found, x) < rms_error(source, plain, x)
 
 
 def test_rows_of_a_gru_that_read_one_vector_alone_do_so_still() -> None:
@@ -200,4 +194,4 @@ def test_a_loadable_device_takes_the_network_that_it_was_made_from(name: str, bi
     settings = QuantizationSettings(weight_bits=8, data_bits=bits)
     device = quantise(network, settings, x, hardware=TargetHardware(headroom=4))
     found = quantise(network, settings, x, hardware=TargetHardware(headroom=4, device=device.numerics))
-    assert rms(network, found, x) <= 1.5 * rms(network, device, x)
+    assert rms_error(network, found, x) <= 1.5 * rms_error(network, device, x)
