@@ -201,8 +201,7 @@ def test_training_gives_the_same_bits() -> None:
     train = pytest.importorskip("rtlstm.train")
     torch.manual_seed(0)
     x = np.random.default_rng(7).uniform(-1, 1, (6, 4, 3))
-    q = train.prepare(torch.nn.LSTM(3, 6), calibration=x, data_bits=8, hidden_bits=11)
-    check_trained(q, x)
+    check_trained(train.prepare(torch.nn.LSTM(3, 6), calibration=x, data_bits=8, hidden_bits=11), x)
 
 
 def test_accuracy_names_no_error_that_the_golden_model_has_not() -> None:

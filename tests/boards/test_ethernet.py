@@ -239,8 +239,7 @@ def test_served_over_udp(on_board: OnBoard, cli, board_user: Path, tmp_path: Pat
     command = f"rtlstm board {build} --board colorlight-i5 --clock 100 --ip {IP} --udp 0"
     with running(command, tmp_path) as process:
         port = said(process, r"(udp:\S+)")
-        done = cli("run", build, "--backend", port, "--input", x, "--output", tmp_path / "y.npy")
-        assert done.code == 0, done.err
+        cli("run", build, "--backend", port, "--input", x, "--output", tmp_path / "y.npy").good()
         client = run_client(compile_client(tmp_path), port, build / "weights.bin", on_board.manifest, codes)
     check_golden(build, np.load(x), np.load(tmp_path / "y.npy"))
     transport = open_transport("golden", build, on_board.manifest)

@@ -140,8 +140,7 @@ def test_served_over_tcp(on_board: OnBoard, cli, board_user: Path, tmp_path: Pat
     command = f"rtlstm board {build} --board ulx3s-12f --clock 100 --spi --tcp 0"
     with running(command, tmp_path) as process:
         port = said(process, r"(tcp:\S+)")
-        done = cli("run", build, "--backend", port, "--input", x, "--output", tmp_path / "y.npy")
-        assert done.code == 0, done.err
+        cli("run", build, "--backend", port, "--input", x, "--output", tmp_path / "y.npy").good()
     check_golden(build, np.load(x), np.load(tmp_path / "y.npy"))
 
 

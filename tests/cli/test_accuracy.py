@@ -83,8 +83,7 @@ def test_with_the_model(cli, files, narrow):
     arguments += ("--model", narrow / "tiny.safetensors", *DENSE, "--calibrate", files / "calibration.npy")
     labels = np.random.default_rng(1).integers(0, OUTPUTS, (STEPS, COUNT))
     np.save(files / "y.npy", labels)
-    found = cli(*arguments, "--labels", files / "y.npy", "--json")
-    assert found.code == 0, found.err
+    found = cli(*arguments, "--labels", files / "y.npy", "--json").good()
     exact, fixed = expected_outputs(narrow)
     output = found.json["output"]
     assert output["rms_error"] == pytest.approx(np.sqrt(np.mean((fixed - exact) ** 2)), rel=1e-4)
@@ -166,8 +165,7 @@ def test_without_the_calibration_data(cli, files, narrow):
 def test_without_the_model(cli, files):
     before = snapshot(files / "build")
     page = files / "page.html"
-    found = cli("accuracy", files / "build", "--input", files / "x.npy", "-o", page, "--json")
-    assert found.code == 0, found.err
+    found = cli("accuracy", files / "build", "--input", files / "x.npy", "-o", page, "--json").good()
     assert not found.json["model"]
     assert found.json["widths"] == []
     assert [each["part"] for each in found.json["output"]["parts"]] == ["activations", "tables", "state"]

@@ -41,8 +41,7 @@ def test_ecp5(cli, tmp_path: Path):
     """The whole way, then from what is stored."""
     folder = small_build(tmp_path / "small", "ecp5")
     arguments = ("bitstream", folder, "--board", "ulx3s-12f", "--clock", "30.1")
-    done = cli(*arguments, "--json")
-    assert done.code == 0, done.err
+    done = cli(*arguments, "--json").good()
     found = done.json["bitstream"]
     assert found["met"] and found["clock_mhz"] == 30 and found["fmax_mhz"] > 30
     assert found["build_hash"] == Manifest.load(folder).build_hash
@@ -56,8 +55,7 @@ def test_ecp5(cli, tmp_path: Path):
     assert {"top.v", "top.lpf", "seed1.log", "bitstream.json"} <= {
         path.name for path in file.parent.iterdir()
     }
-    again = cli(*arguments)
-    assert again.code == 0, again.err
+    again = cli(*arguments).good()
     assert "30 MHz, the PLL's nearest below 30.1; 3,000,000 baud" in again.out
     assert "bitstream (stored): " in again.out and file.read_bytes() == data
     programmed(cli, folder, file, tmp_path)
@@ -72,8 +70,7 @@ def programmed(cli, folder: Path, file: Path, tmp_path: Path) -> None:
     loader.chmod(loader.stat().st_mode | stat.S_IXUSR)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
-        done = cli("program", folder, "--flash")
-        assert done.code == 0, done.err
+        cli("program", folder, "--flash").good()
         assert (tmp_path / "asked").read_text() == f"--board ulx3s --write-flash {file}\n"
         loader.write_text("#!/bin/sh\necho no cable; exit 1\n")
         failed = cli("program", folder)
@@ -90,8 +87,7 @@ def test_ice40(cli, tmp_path: Path):
     )
     settings = SMALL.replace(output_bits=8, gate_bits=8)
     generate_build(network(), folder, parameters=parameters, settings=settings)
-    done = cli("bitstream", folder, "--board", "icebreaker", "--clock", "16.5", "--json")
-    assert done.code == 0, done.err
+    done = cli("bitstream", folder, "--board", "icebreaker", "--clock", "16.5", "--json").good()
     found = done.json["bitstream"]
     assert found["met"] and found["clock_mhz"] == 16.5
     used = {use["name"]: use["used"] for use in found["uses"]}
@@ -105,9 +101,7 @@ def test_ethernet(cli, tmp_path: Path):
     """All clocks are met: also those of LiteEth, of the link and of the PHY."""
     folder = small_build(tmp_path / "small", "ecp5")
     arguments = ("bitstream", folder, "--board", "colorlight-i5", "--ip", "192.168.1.50", "--clock", "100")
-    done = cli(*arguments, "--json")
-    assert done.code == 0, done.err
-    found = done.json["bitstream"]
+    found = cli(*arguments, "--json").good().json["bitstream"]
     assert found["met"] and found["link_mhz"] is None and found["fmax_mhz"] > 100
     assert "Redistribution" in (folder / "boards" / "colorlight-i5" / LICENCE_FILE).read_text()
 
@@ -150,9 +144,7 @@ def test_published_sizes_have_the_fastest_clock(
         parameters=Parameters.for_family(**parameters),
         settings=QuantizationSettings(weight_bits=8, data_bits=8, output_bits=8, **settings),
     )
-    done = cli("bitstream", folder, "--board", board, "--json")
-    assert done.code == 0, done.err
-    found = done.json["bitstream"]
+    found = cli("bitstream", folder, "--board", board, "--json").good().json["bitstream"]
     assert found["met"] and found["clock_mhz"] > least_mhz and found["port"]["baud"] == 3_000_000
 
 
@@ -176,10 +168,8 @@ def test_options_that_a_refusal_names_make_a_bitstream(
     run += [word for layer in dense for word in ("--dense", layer.name)]
     refused = cli(*run)
     refused.refused(f"does not fit {board}", "it fits: ")
-    done = cli(*run, *named_options(refused.err))
-    assert done.code == 0, done.err
-    done = cli("bitstream", folder, "--board", board, "--json")
-    assert done.code == 0, done.err
+    done = cli(*run, *named_options(refused.err)).good()
+    done = cli("bitstream", folder, "--board", board, "--json").good()
     assert done.json["bitstream"]["met"]
 
 
@@ -305,8 +295,7 @@ def test_what_a_serial_board_leaves_out(cli, tmp_path: Path, monkeypatch):
     generate_build(network(), folder, parameters=Parameters(lanes=4, macs=1, bus="axilite"), settings=SMALL)
     monkeypatch.setattr("rtlstm.gen.builds.on_board.make_bitstream", lambda *_, **__: record(met=True))
     (folder / "boards" / "ulx3s-12f").mkdir(parents=True)
-    done = cli("bitstream", folder, "--board", "ulx3s-12f", "--clock", "100")
-    assert done.code == 0, done.err
+    done = cli("bitstream", folder, "--board", "ulx3s-12f", "--clock", "100").good()
     assert "the serial port is wired to the core itself: the build's axilite wrapper is left out" in done.err
     assert "sizes were chosen" not in done.err
 
@@ -318,8 +307,7 @@ def test_another_board_than_the_sizes_were_chosen_for(cli, tmp_path: Path, monke
     monkeypatch.setattr("rtlstm.gen.builds.on_board.make_bitstream", lambda *_, **__: record(met=True))
     for board in ("ulx3s-12f", "colorlight-i5"):
         (folder / "boards" / board).mkdir(parents=True)
-        done = cli("bitstream", folder, "--board", board)
-        assert done.code == 0, done.err
+        done = cli("bitstream", folder, "--board", board).good()
         said = (
             f"sizes were chosen for colorlight-i5: 'rtlstm generate' with --fit {board} chooses" in done.err
         )

@@ -72,8 +72,7 @@ def test_generate(cli, model, tmp_path):
     arguments += ("--calibrate-lengths", "30", "--final-states")
     np.savez(tmp_path / "state.npz", h=np.zeros((1, UNITS)), c=np.full((1, UNITS), 20.0))
     arguments += ("--calibrate-state", tmp_path / "state.npz")
-    result = cli(*arguments, "--json")
-    assert result.code == 0, result.err
+    result = cli(*arguments, "--json").good()
     assert result.json["report"] == json.loads((tmp_path / "b" / "report.json").read_text())
     assert result.json["report"]["name"] == "tiny"
     assert result.json["report"]["source"] == "tiny.net.safetensors"
@@ -337,8 +336,7 @@ def test_run_goes_on_from_a_state(cli, pristine, tmp_path):
         np.save(tmp_path / f"{name}.npy", part)
     state = tmp_path / "s.npz"
     run = ("run", pristine, "--backend", "golden", "--input")
-    first = cli(*run, tmp_path / "a.npy", "--state-output", state, "--output", tmp_path / "ya.npy")
-    assert first.code == 0, first.err
+    cli(*run, tmp_path / "a.npy", "--state-output", state, "--output", tmp_path / "ya.npy").good()
     second = cli(
         *run, tmp_path / "b.npy", "--state", state, "--state-output", state, "--output", tmp_path / "yb.npy"
     )
@@ -481,15 +479,12 @@ def test_wrong_files_to_run(cli, pristine, x_file, tmp_path):
 @pytest.mark.rtl
 def test_simulate(cli, pristine, x_file, tmp_path):
     arguments = ("simulate", pristine, "--simulator", "icarus")
-    result = cli(*arguments, "--steps", "5", "--json")
-    assert result.code == 0, result.err
-    found = result.json
+    found = cli(*arguments, "--steps", "5", "--json").good().json
     assert found["passed"] and (found["steps"], found["sequences"]) == (10, 2)
     assert (found["output_words"], found["state_words"]) == (20, 16)
     assert found["output_different"] == found["state_different"] == found["cycles_different"] == 0
     assert found["cycles_predicted"] == found["cycles_measured"] > 0
-    given = cli(*arguments, "--input", x_file, "--lengths", "6,3", "--output", tmp_path / "y.npy")
-    assert given.code == 0, given.err
+    given = cli(*arguments, "--input", x_file, "--lengths", "6,3", "--output", tmp_path / "y.npy").good()
     assert "passed" in given.out
     with Accelerator.open(pristine, "golden") as accelerator:
         y, _ = accelerator.run(np.load(x_file), [6, 3])
@@ -503,8 +498,7 @@ def test_simulate_with_the_batch_first(cli, pristine, x_file, tmp_path):
         "simulate", pristine, "--simulator", "icarus", "--batch-first", "--output", tmp_path / "y.npy",
     )  # fmt: skip
     np.save(tmp_path / "n.npy", np.load(x_file).swapaxes(0, 1))
-    result = cli(*arguments, "--input", tmp_path / "n.npy", "--lengths", "6,3", "--json")
-    assert result.code == 0, result.err
+    result = cli(*arguments, "--input", tmp_path / "n.npy", "--lengths", "6,3", "--json").good()
     assert (result.json["sequences"], result.json["steps"]) == (2, 9)
     with Accelerator.open(pristine, "golden") as accelerator:
         y, _ = accelerator.run(np.load(x_file), [6, 3])
@@ -512,8 +506,7 @@ def test_simulate_with_the_batch_first(cli, pristine, x_file, tmp_path):
     first = cli(*arguments, "--input", tmp_path / "n.npy", "--lengths", "6,3", "--steps", 4, "--json")
     assert first.code == 0 and first.json["steps"] == 4 + 3, first.err
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy").swapaxes(0, 1), y[:4])
-    drawn = cli(*arguments, "--steps", "3", "--json")
-    assert drawn.code == 0, drawn.err
+    drawn = cli(*arguments, "--steps", "3", "--json").good()
     assert (drawn.json["sequences"], drawn.json["steps"]) == (2, 6)
     assert np.load(tmp_path / "y.npy").shape[:2] == (2, 3)
 
@@ -610,8 +603,7 @@ def test_help_needs_no_heavy_package():
 
 @pytest.mark.rtl
 def test_simulate_runs_the_builds_cocotb_test(cli, pristine):
-    done = cli("simulate", pristine, "--cocotb", "--simulator", "icarus", "--json")
-    assert done.code == 0, done.err
+    done = cli("simulate", pristine, "--cocotb", "--simulator", "icarus", "--json").good()
     assert done.json["tests"] == [{"name": "equals_golden_model", "failure": ""}]
     assert done.json["passed"]
 

@@ -74,9 +74,7 @@ def run(cli, files, tmp_path, monkeypatch):
 @pytest.mark.rtl
 def test_commands_build_what_was_found(run, cli, tmp_path, monkeypatch, files):
     # Simulated with golden model and cycles, one point of the front.
-    done = run(*SMALL, "--simulate", 1, "--simulator", "icarus", "--json")
-    assert done.code == 0, done.err
-    found = done.json
+    found = run(*SMALL, "--simulate", 1, "--simulator", "icarus", "--json").good().json
     assert (found["size"], found["tried"], found["new"]) == (8, 8, 8)
     best = found["front"][0]
     assert best["proven"]["passed"] and best["proven"]["words"] > 100 and best["proof"] == "simulated"
@@ -172,8 +170,7 @@ def test_whole_sequences(cli, tmp_path, monkeypatch):
     cli(*asked, "--max-steps", 6, "--devices", "up5k,icebreaker").refused(
         "--devices must be devices for a network with a reverse direction, not boards (icebreaker)"
     )
-    done = cli(*asked, "--max-steps", 6, "--json")
-    assert done.code == 0, done.err
+    done = cli(*asked, "--max-steps", 6, "--json").good()
     for best in (done.json["front"][0], done.json["front"][-1]):
         words = shlex.split(best["command"])
         assert words[words.index("--max-steps") + 1] == "6"

@@ -270,8 +270,7 @@ def test_the_resource_that_a_faster_array_lacks():
 def test_command(cli, model, tmp_path):
     folder = tmp_path / "build"
     arguments = ("generate", model, "-o", folder, "--weight-bits", "8", "--data-bits", "8")
-    done = cli(*arguments, "--fit", "lfe5u-12f-8", "--json")
-    assert done.code == 0, done.err
+    done = cli(*arguments, "--fit", "lfe5u-12f-8", "--json").good()
     report = done.json["report"]
     assert report["family"] == "ecp5" and report["fit"]["device"] == "lfe5u-12f-8"
     assert {found["device"] for found in report["estimates"]} >= {"lfe5u-12f-8", "lfe5u-85f-6"}
@@ -279,8 +278,7 @@ def test_command(cli, model, tmp_path):
     page = (folder / "report.html").read_text()
     assert "Sizes chosen for lfe5u-12f-8" in page and "before synthesis" in page
     assert any("Lattice promises only 12,000" in text for text in done.json["report"]["notes"])
-    again = cli(*arguments, "--fit", "lfe5u-12f-8", "--lanes", "8", "--multipliers", "auto")
-    assert again.code == 0, again.err
+    again = cli(*arguments, "--fit", "lfe5u-12f-8", "--lanes", "8", "--multipliers", "auto").good()
     assert (
         "8 lanes" in again.out
         and "limited by the sizes that were given (lanes): without them, more may fit" in again.out
@@ -296,8 +294,7 @@ def test_command(cli, model, tmp_path):
 
 @pytest.mark.slow
 def test_estimates_without_a_device(cli, model, tmp_path):
-    done = cli("generate", model, "-o", tmp_path / "b", "--family", "ice40", "--macs", "2")
-    assert done.code == 0, done.err
+    done = cli("generate", model, "-o", tmp_path / "b", "--family", "ice40", "--macs", "2").good()
     assert "up5k" in done.out and "hx8k" in done.out
     # Chains limit nothing there.
     assert "flip-flops" in done.out and "carry chains" not in done.out
@@ -317,8 +314,7 @@ def test_estimates_without_a_device(cli, model, tmp_path):
 )
 def test_devices_whose_blocks_are_inferred(cli, model, tmp_path, target: str, device: str):
     """Every multiplier of their arrays is a DSP block, and all of them are there."""
-    done = cli("generate", model, "-o", tmp_path / "b", "--fit", target, "--json")
-    assert done.code == 0, done.err
+    done = cli("generate", model, "-o", tmp_path / "b", "--fit", target, "--json").good()
     report = done.json["report"]
     found = report["fit"]["estimate"]
     assert (found["device"], report["lut_macs"], report["lut_lanes"]) == (device, 0, 0)
@@ -416,8 +412,7 @@ def test_refusal_names_the_options_that_fit(cli, tmp_path):
         refused = cli(*run, place)
         refused.refused(f"does not fit {place}, whatever the array", "logic cells")
         options = named_options(refused.err)
-        done = cli(*run, place, *options, "--json")
-        assert done.code == 0, done.err
+        done = cli(*run, place, *options, "--json").good()
         found = done.json["report"]["fit"]
         assert found["device"] == place and found["estimate"]["fits"]
         assert f"it fits: {found['estimate']['cell_share']:g} % of the logic cells" in refused.err
@@ -510,8 +505,7 @@ def test_no_offer_beyond_what_was_routed():
 @pytest.mark.slow
 def test_boards_are_fitted_at_the_clock_of_their_bitstream(cli, model, tmp_path):
     """Which is limited by the core's estimate, less a margin, and by the PLL."""
-    made = cli("generate", model, "-o", tmp_path / "b", "--fit", "colorlight-i5", "--json")
-    assert made.code == 0, made.err
+    made = cli("generate", model, "-o", tmp_path / "b", "--fit", "colorlight-i5", "--json").good()
     found = made.json["report"]["fit"]["estimate"]
     assert found["board_mhz"] == pytest.approx(BOARD_SHARE * found["fmax_mhz"], abs=0.1)
     shown = cli("generate", model, "-o", tmp_path / "b", "--fit", "colorlight-i5")

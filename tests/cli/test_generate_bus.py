@@ -29,8 +29,7 @@ int main(void) {
 def test_bus_is_generated(cli, model, tmp_path):
     folder = tmp_path / "build"
     options = ("--macs", "2", "--weight-bits", "8", "--data-bits", "8", "--gate-bits", "8")
-    outcome = cli("generate", model, "-o", folder, "--name", "vad", "--bus", "axi", *options)
-    assert outcome.code == 0, outcome.err
+    cli("generate", model, "-o", folder, "--name", "vad", "--bus", "axi", *options).good()
     assert json.loads((folder / "manifest.json").read_text())["parameters"]["bus"] == "axi"
     modules = re.findall(r"^module (\w+)", (folder / "rtl" / "vad.v").read_text(), re.MULTILINE)
     assert {"vad", "vad_axi"} <= set(modules)

@@ -48,8 +48,7 @@ def test_two_registers_on_ecp5(cli, build):
     text = "reg signed [7:0] a; always @(posedge clk) begin a <= x; y <= a * x; end"
     ports = "input clk, input signed [7:0] x, output reg signed [15:0] y"
     own_verilog(build, f"module tiny({ports});\n  {text}\nendmodule\n")
-    done = cli("implement", build, "--device", "lfe5u-12f", "--seeds", "1", "--clock", "1", "--json")
-    assert done.code == 0, done.err
+    done = cli("implement", build, "--device", "lfe5u-12f", "--seeds", "1", "--clock", "1", "--json").good()
     found = done.json["implementation"]
     assert found["met"] is True and found["tools"].keys() == {"yosys", "nextpnr-ecp5"}
     assert found["worst_path"]["delay_ns"] == pytest.approx(1000 / found["seeds"][0]["fmax_mhz"], rel=0.05)
@@ -61,8 +60,7 @@ def test_small_build_on_ecp5(cli, small):
     """The whole way, once; a second time it is stored."""
     folder = small
     arguments = ("implement", folder, "--device", "lfe5u-12f", "--seeds", "1", "--clock", "1")
-    done = cli(*arguments, "--json")
-    assert done.code == 0, done.err
+    done = cli(*arguments, "--json").good()
     found = done.json["implementation"]
     assert found["met"] is True and found["tools"].keys() == {"yosys", "nextpnr-ecp5"}
     taken = {item["name"]: item["used"] for item in found["resources"]}
@@ -87,8 +85,7 @@ def test_small_build_on_ecp5(cli, small):
     assert {"synthesis.log", "seed1.log", "seed1.json"} <= {path.name for path in logs.iterdir()}
     assert "On lfe5u-12f, CABGA381, speed grade 6" in (folder / "report.html").read_text()
     shutil.rmtree(logs)
-    again = cli(*arguments)
-    assert again.code == 0, again.err
+    again = cli(*arguments).good()
     assert "stored from an earlier run" in again.out and "Slowest path" in again.out
     assert re.search(rf"{re.escape(families[0]['start'])} .* ns  *{families[0]['ends']}", again.out)
     assert (logs / "seed1.log").exists()
@@ -99,8 +96,7 @@ def test_small_build_on_ecp5(cli, small):
 @pytest.mark.slow
 def test_synthesis_of_several_cores(cli, small):
     arguments = ("implement", small, "--device", "xc7a35t", "--cores", "3")
-    done = cli(*arguments, "--json")
-    assert done.code == 0, done.err
+    done = cli(*arguments, "--json").good()
     found = done.json["implementation"]
     core, taken = found["core"], {item["name"]: item["used"] for item in found["resources"]}
     assert found["cores"] == 3 and found["seeds"] == []
@@ -119,8 +115,7 @@ def test_synthesis_of_several_cores(cli, small):
 def test_cores_side_by_side(cli, small):
     """Two cores of a build are routed in one device: they take what one takes twice, and its cycles."""
     arguments = ("implement", small, "--device", "lfe5u-12f", "--seeds", "1")
-    done = cli(*arguments, "--cores", "2", "--json")
-    assert done.code == 0, done.err
+    done = cli(*arguments, "--cores", "2", "--json").good()
     found = done.json["implementation"]
     core, harness, routed = found["core"], found["harness"], found["seeds"][0]
     taken = {item["name"]: item["used"] for item in found["resources"]}
@@ -334,8 +329,7 @@ def test_design_that_does_not_fit_is_refused_before_place_and_route(cli, build):
     refused = cli("implement", build, "--device", "lfe5u-12f")
     refused.refused("tiny does not fit lfe5u-12f: it takes 29 multipliers (it has 28)")
     assert not (build / "impl" / "lfe5u-12f-6" / "seed1.log").exists()
-    done = cli("implement", build, "--device", "xc7a35t", "--json")
-    assert done.code == 0, done.err
+    done = cli("implement", build, "--device", "xc7a35t", "--json").good()
     assert done.json["implementation"]["seeds"] == []
     assert done.json["implementation"]["worst_path"] is None
 
@@ -343,8 +337,7 @@ def test_design_that_does_not_fit_is_refused_before_place_and_route(cli, build):
 @pytest.mark.usefixtures("without_verilog")
 def test_implement_says_so_before_synthesis(cli, tmp_path: Path, model: Path) -> None:
     folder = tmp_path / "build"
-    made = cli("generate", model, "-o", folder, "--lanes", "8", "--macs", "4")
-    assert made.code == 0, made.err
+    cli("generate", model, "-o", folder, "--lanes", "8", "--macs", "4").good()
     for device, ways in (
         ("lfe5u-25f", ("40 multipliers (it has 28)", "generate it with --fit lfe5u-25f", "--no-dsp")),
         ("gw1n-9", ("multipliers (it has 20)", "fewer --lanes or --macs", "--no-dsp")),

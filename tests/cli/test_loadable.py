@@ -74,8 +74,7 @@ def test_calibration_of_a_build_for_a_device(cli, device, tmp_path):
     generate = ("generate", other, "--for", device, "--dense", "fc", "--calibrate", tmp_path / "x.npy")
     limits = []
     for folder, lengths in ((tmp_path / "whole", "5,5"), (tmp_path / "short", "5,3")):
-        made = cli(*generate, "-o", folder, "--calibrate-lengths", lengths)
-        assert made.code == 0, made.err
+        cli(*generate, "-o", folder, "--calibrate-lengths", lengths).good()
         form = Manifest.load(folder).numerics.input
         limits.append(form.maximum / 2**form.fraction)
     assert limits[0] > 40 and limits[1] < 4
@@ -84,8 +83,7 @@ def test_calibration_of_a_build_for_a_device(cli, device, tmp_path):
 
 @pytest.mark.slow
 def test_generate_loadable(cli, model, tmp_path):
-    made = cli("generate", model, "-o", tmp_path / "b", *SIZES, "--loadable", *CAPACITIES)
-    assert made.code == 0, made.err
+    cli("generate", model, "-o", tmp_path / "b", *SIZES, "--loadable", *CAPACITIES).good()
     capacity = Manifest.load(tmp_path / "b").parameters.capacity
     assert capacity is not None
     assert (capacity.weight_rows, capacity.inputs, capacity.outputs, capacity.headroom) == (64, 6, 2, 4)

@@ -153,8 +153,7 @@ def test_device(cli, pristine: Path, x: Path, tmp_path: Path):
     try:
         name = Path(os.ttyname(terminal))
         before = name.stat()
-        done = cli("run", pristine, "--backend", "golden", "--input", x, "--output", name)
-        assert done.code == 0, done.err
+        cli("run", pristine, "--backend", "golden", "--input", x, "--output", name).good()
         assert name.is_char_device() and name.stat().st_ino == before.st_ino
         assert b"NUMPY" in os.read(main, 1000)
     finally:

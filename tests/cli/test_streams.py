@@ -140,8 +140,7 @@ def test_names_that_a_terminal_would_obey(cli, tmp_path: Path):
     state = {name.replace("lstm", BAD + "lstm"): value for name, value in tensors().items()}
     path = tmp_path / "m\x1b[2Jodel.safetensors"
     safetensors.numpy.save_file(state, path)
-    done = cli("inspect", path, "--dense", "fc:sigmoid")
-    assert done.code == 0, done.err
+    done = cli("inspect", path, "--dense", "fc:sigmoid").good()
     for text in (done.out, done.err):
         assert all(char.isprintable() or char == "\n" for char in text), repr(text)
         assert not any(line.startswith("error") for line in text.splitlines())

@@ -90,8 +90,7 @@ def _end_when_begun(journal: Path, process: subprocess.Popen[bytes], ended: thre
 def test_the_best_are_routed(cli, files):
     few = ("--weight-bits", "4", "--data-bits", "8", "--goal", "area", "--route", 1, "--simulator", "icarus")
     given = ("explore", "tiny.safetensors", *SPACE, *few, "--workers", 1, "--json")
-    done = cli(*given)
-    assert done.code == 0, done.err
+    done = cli(*given).good()
     best = done.json["front"][0]
     proof = best["proven"]
     assert proof["passed"] and proof["multipliers"] == best["multipliers"]

@@ -38,6 +38,11 @@ class Outcome:
         assert isinstance(value, dict)
         return value
 
+    def good(self) -> "Outcome":
+        """Check that it ended with 0; return itself."""
+        assert self.code == 0, self.err
+        return self
+
     def refused(self, *words: str, code: int = 2) -> None:
         """Check that it ended with 2, or this code, and one sentence that holds these words.
 

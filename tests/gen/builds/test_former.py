@@ -55,8 +55,7 @@ def wanted(folder: Path) -> dict[str, str]:
 
 def test_command_says_what_is_removed(cli, used: Path, model: Path) -> None:
     expected = wanted(used)
-    done = cli("generate", model, "-o", used, "--lanes", "4", "--macs", "2", "--json")
-    assert done.code == 0, done.err
+    done = cli("generate", model, "-o", used, "--lanes", "4", "--macs", "2", "--json").good()
     assert {each["path"]: each["command"] for each in done.json["removed"]} == expected
     for path, command in expected.items():
         text = f"{path} belonged to the former build and is removed; make it again with '{command}'"

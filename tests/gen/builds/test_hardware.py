@@ -98,16 +98,13 @@ def test_networks_that_take_whole_sequences():
 
 @pytest.mark.slow
 def test_commands(cli, model, tmp_path):
-    small = cli("generate", model, "-o", tmp_path / "small", "--json")
-    assert small.code == 0, small.err
+    small = cli("generate", model, "-o", tmp_path / "small", "--json").good()
     large = cli("generate", model, "-o", tmp_path / "large", "--lanes", "4", "--macs", "32", "--json")
     report, other = small.json["report"], large.json["report"]
     assert report["multiplies_per_cycle"] < other["multiplies_per_cycle"] == 128
     for cycles in ("step_latency_cycles", "step_interval_cycles"):
         assert report["cycles"][cycles] <= other["cycles"][cycles]
-    loadable = cli("generate", model, "-o", tmp_path / "loadable", "--loadable", "--json")
-    assert loadable.code == 0, loadable.err
+    loadable = cli("generate", model, "-o", tmp_path / "loadable", "--loadable", "--json").good()
     assert loadable.json["report"]["lanes"] == report["lanes"]
-    units = cli("generate", model, "-o", tmp_path / "units", "--gate-units", "2", "--json")
-    assert units.code == 0, units.err
+    units = cli("generate", model, "-o", tmp_path / "units", "--gate-units", "2", "--json").good()
     assert units.json["report"]["gate_units"] == 2
