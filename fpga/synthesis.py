@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 from pydantic import BaseModel
@@ -212,7 +211,6 @@ def synthesise(
     cores: int = 1,
     top: Top | None = None,
     progress: Progress | None = None,
-    stop: Event | None = None,
 ) -> Synthesis:
     """Synthesise a core and the top around it, or take the stored result of the same synthesis.
 
@@ -258,9 +256,7 @@ def synthesise(
         seconds = 0.0
         for commands in ("read.ys", "synthesis.ys"):
             steps = folder / f"{Path(commands).stem}.log"
-            seconds += run_logged(
-                tool, [commands], folder=work, log=steps, what=what, progress=progress, stop=stop
-            )
+            seconds += run_logged(tool, [commands], folder=work, log=steps, what=what, progress=progress)
             for file in (_CORE_CELLS, _TOP_CELLS):
                 if commands == "read.ys" and (work / file).exists():
                     cells = canonical_netlist(read_json(work / file))

@@ -356,16 +356,14 @@ def generate(request: BuildRequest, folder: Path, progress: Progress | None = No
     return manifest
 
 
-def choose_design(
-    request: BuildRequest, data: Calibration | None, progress: Progress | None = None
-) -> Design:
+def choose_design(request: BuildRequest, data: Calibration | None) -> Design:
     """Choose formats and hardware as :func:`generate` does, with these calibration data, and write nothing.
 
     Raises ConfigurationError as :func:`generate` does; it is a NothingFitsError if nothing fits the device.
     """
     request.check()
     name = default_name(request.network, request.source) if request.name is None else request.name
-    return _new_design(request, name, data, progress)
+    return _new_design(request, name, data, None)
 
 
 def _new_design(

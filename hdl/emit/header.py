@@ -155,10 +155,10 @@ def verilog_header(manifest: Manifest, what: str, modules: Mapping[str, Sequence
     return "".join(f"// {line}".rstrip() + "\n" for line in lines) + "\n"
 
 
-def _wrapped(words: Sequence[str], width: int = 100) -> Iterator[str]:
+def _wrapped(words: Sequence[str]) -> Iterator[str]:
     line = ""
     for word in words:
-        if len(line) + len(word) >= width:
+        if len(line) + len(word) >= 100:
             yield line
             line = ""
         line += f"  {word}" if not line else f" {word}"

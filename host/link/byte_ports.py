@@ -12,8 +12,8 @@ from rtlstm.spec.link import DATAGRAM_LIMIT
 _CHUNK = 65536
 _SPI_LIMIT, _SPI_POLL = 4096, 16
 """Bytes of a transfer at most, as Linux' driver has it by default; bytes of one that asks for news."""
-_WRITE_SECONDS = 5.0
-"""Seconds after which a port that accepts no byte counts as broken."""
+_SECONDS = 5.0
+"""Seconds after which a port that is not reached, or accepts no byte, counts as broken."""
 
 
 class PortBroken(Exception):  # noqa: N818 (no error yet: the port may be opened again)
@@ -42,11 +42,11 @@ class BytePort(Protocol):
         """Release the port. Further calls do nothing."""
 
 
-def split_datagrams(data: bytes, limit: int = DATAGRAM_LIMIT) -> Iterator[bytes]:
-    """Yield bytes to transmit as datagrams of at most ``limit`` bytes, which hold whole frames."""
+def split_datagrams(data: bytes) -> Iterator[bytes]:
+    """Yield bytes to transmit as datagrams, which hold whole frames."""
     datagram = b""
     for frame in data.split(b"\0"):
-        if datagram and len(datagram) + len(frame) >= limit:
+        if datagram and len(datagram) + len(frame) >= DATAGRAM_LIMIT:
             yield datagram
             datagram = b""
         datagram += frame + b"\0"
@@ -94,9 +94,8 @@ class TcpPort(_RealPort):
 
     _name = "the connection"
 
-    def __init__(self, host: str, port: int, seconds: float = 5.0) -> None:
+    def __init__(self, host: str, port: int) -> None:
         self._address = (host, port)
-        self._seconds = seconds
         try:
             self.reopen()
         except PortBroken as error:
@@ -109,9 +108,9 @@ class TcpPort(_RealPort):
         """Connect, anew."""
         self.close()
         try:
-            self._held = socket.create_connection(self._address, self._seconds)
+            self._held = socket.create_connection(self._address, _SECONDS)
             self._held.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._held.settimeout(_WRITE_SECONDS)
+            self._held.settimeout(_SECONDS)
         except OSError as error:
             raise PortBroken(error) from None
 
@@ -307,7 +306,7 @@ class SerialPort(_RealPort):
         rest = memoryview(data)
         try:
             while rest:
-                taken = self._opened().write(rest, timeout=_WRITE_SECONDS)
+                taken = self._opened().write(rest, timeout=_SECONDS)
                 if not taken:
                     raise PortBroken(f"{self._name} takes no more bytes")
                 rest = rest[taken:]
