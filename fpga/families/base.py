@@ -198,7 +198,7 @@ class FpgaFamily(Family):
         """
         if self.estimates is None:
             raise ConfigurationError(
-                f"{option or 'this'} needs estimates, which there are for devices of {estimated_names()}, "
+                f"{option or 'this'} needs estimates, which there are for devices of {', '.join(estimated_families())}, "
                 f"not for {device or self.name}; {remedy or 'choose another device'}"
             )
         return self.estimates
@@ -253,11 +253,6 @@ def fpga_family(name: str) -> FpgaFamily:
 def estimated_families() -> list[str]:
     """Return the names of the families whose builds can be estimated."""
     return [family.name for family in fpga_families() if family.estimates is not None]
-
-
-def estimated_names() -> str:
-    """Return the families whose designs can be estimated, for messages."""
-    return ", ".join(estimated_families())
 
 
 def fpga_families() -> list[FpgaFamily]:

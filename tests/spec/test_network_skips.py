@@ -1,8 +1,11 @@
 """Dense layers with a skip: what is refused, and what their layers are in the array."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
+from support.small_builds import normal_lstm
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.target import TargetHardware
@@ -15,44 +18,32 @@ UNITS = 3
 
 
 def lstm(**options: object) -> Lstm:
-    rng = np.random.default_rng(1)
-    return Lstm(
-        w_ih=rng.normal(size=(4 * UNITS, UNITS)),
-        w_hh=rng.normal(size=(4 * UNITS, UNITS)),
-        bias=np.zeros(4 * UNITS),
-        **options,
-    )
+    return normal_lstm(np.random.default_rng(1), UNITS, UNITS, **options).replace(bias=np.zeros(4 * UNITS))
 
 
 def dense(width: int = UNITS, **options: object) -> Dense:
     return Dense(weight=np.eye(UNITS), bias=np.zeros(UNITS), skip=np.ones((UNITS, width)), **options)
 
 
-def test_a_skip_that_leads_too_far_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="reads what stands 3 layers back, more than come before"):
-        Network(layers=(lstm(), dense(skips=3)))
+PLAIN = {"weight": np.eye(UNITS), "bias": np.zeros(UNITS)}
+BOTH = Bidirectional(forward=lstm(), backward=lstm(reverse=True), merge="sum")
+REFUSED = {
+    "leads too far": (
+        lambda: Network(layers=(lstm(), dense(skips=3))),
+        "3 layers back, more than come before",
+    ),
+    "another width": (lambda: Network(layers=(lstm(), dense(2))), "reads 2 values, but the input gives 3"),
+    "beside a reverse direction": (lambda: Network(layers=(BOTH, lstm(), dense())), "join on the host"),
+    "a place without weights": (lambda: Dense(**PLAIN, skips=3), "give its weights, too"),
+    "a ReLU without weights": (lambda: Dense(**PLAIN, skip_relu=True), "give its weights, too"),
+    "other rows": (lambda: Dense(**PLAIN, skip=np.ones((2, UNITS))), r"must be \(3, values\), not \(2, 3\)"),
+}
 
 
-def test_a_skip_of_another_width_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="reads 2 values, but the input gives 3"):
-        Network(layers=(lstm(), dense(2)))
-
-
-def test_a_skip_beside_a_reverse_direction_is_refused() -> None:
-    both = Bidirectional(forward=lstm(), backward=lstm(reverse=True), merge="sum")
-    with pytest.raises(ConfigurationError, match="join on the host"):
-        Network(layers=(both, lstm(), dense()))
-
-
-@pytest.mark.parametrize("options", [{"skips": 3}, {"skip_relu": True}])
-def test_fields_of_a_skip_without_one_are_refused(options: dict[str, object]) -> None:
-    with pytest.raises(ConfigurationError, match="give its weights, too"):
-        Dense(weight=np.eye(UNITS), bias=np.zeros(UNITS), **options)
-
-
-def test_a_skip_with_other_rows_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"skip must be \(3, values\), not \(2, 3\)"):
-        Dense(weight=np.eye(UNITS), bias=np.zeros(UNITS), skip=np.ones((2, UNITS)))
+@pytest.mark.parametrize(("make", "message"), REFUSED.values(), ids=REFUSED)
+def test_skips_that_are_refused(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        make()
 
 
 def test_layers_of_the_array() -> None:

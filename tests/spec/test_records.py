@@ -1,8 +1,10 @@
 """Network, program and manifest: JSON round trips, validation, layout."""
 
 import json
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,46 +47,33 @@ def test_manifest_round_trip(seed: int, tmp_path: Path) -> None:
     assert Manifest.load(tmp_path) == manifest
 
 
+TWO = (lstm(), Dense(weight=np.ones((2, 3)), bias=np.ones(2)))
+
+
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("record", "fields", "message"),
     [
-        ({"w_ih": np.ones((7, 3))}, "w_ih must be"),
-        ({"w_hh": np.ones((8, 3))}, "w_hh must have shape"),
-        ({"bias": np.ones(7)}, "bias must have shape"),
-        ({"w_ih": np.full((8, 3), np.inf)}, "24 of 24 are NaN or infinite"),
-        ({"extra": 1}, "Extra inputs"),
-    ],
-)
-def test_bad_layers_are_refused(fields: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        lstm(**fields)
-
-
-@pytest.mark.parametrize(
-    ("layers", "message"),
-    [((), "must have a layer"), ((lstm(), Dense(weight=np.ones((2, 3)), bias=np.ones(2))), "reads 3 values")],
-)
-def test_bad_networks_are_refused(layers: tuple[object, ...], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        Network(layers=layers)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"lanes": 6}, "`lanes` must be a multiple of 4 .* not 6; try 8"),
-        ({"lanes": 0}, "lanes"),
-        ({"macs": 0}, "macs"),
-        ({"macs": 6, "beat_in": 4}, r"`beat_in` \(4\) must divide `macs` \(6\)"),
-        ({"streams": 0}, "streams"),
-        ({"lanes": 8, "lut_lanes": 8},
+        (lstm, {"w_ih": np.ones((7, 3))}, "w_ih must be"),
+        (lstm, {"w_hh": np.ones((8, 3))}, "w_hh must have shape"),
+        (lstm, {"bias": np.ones(7)}, "bias must have shape"),
+        (lstm, {"w_ih": np.full((8, 3), np.inf)}, "24 of 24 are NaN or infinite"),
+        (lstm, {"extra": 1}, "Extra inputs"),
+        (Network, {"layers": ()}, "must have a layer"),
+        (Network, {"layers": TWO}, "reads 3 values"),
+        (Parameters, {"lanes": 6}, "`lanes` must be a multiple of 4 .* not 6; try 8"),
+        (Parameters, {"lanes": 0}, "lanes"),
+        (Parameters, {"macs": 0}, "macs"),
+        (Parameters, {"macs": 6, "beat_in": 4}, r"`beat_in` \(4\) must divide `macs` \(6\)"),
+        (Parameters, {"streams": 0}, "streams"),
+        (Parameters, {"lanes": 8, "lut_lanes": 8},
          r"`lut_lanes` must be less than `lanes` \(8\), not 8; .* try `multipliers=1`"),
-        ({"macs": 2, "lut_macs": 2, "lut_lanes": 1}, "`lut_lanes` must be 0 .* not 1; .* `multipliers=1`"),
+        (Parameters, {"macs": 2, "lut_macs": 2, "lut_lanes": 1},
+         "`lut_lanes` must be 0 .* not 1; .* `multipliers=1`"),
     ],
 )  # fmt: skip
-def test_bad_parameters_are_refused(fields: dict[str, int], message: str) -> None:
+def test_bad_records_are_refused(record: Callable[..., object], fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        Parameters(**fields)
+        record(**fields)
 
 
 def test_families_choose_the_pipeline() -> None:
