@@ -197,8 +197,9 @@ class FpgaFamily(Family):
         The message names the ``option`` that needs them, the ``device`` or board, and a ``remedy``.
         """
         if self.estimates is None:
+            names = ", ".join(estimated_families())
             raise ConfigurationError(
-                f"{option or 'this'} needs estimates, which there are for devices of {', '.join(estimated_families())}, "
+                f"{option or 'this'} needs estimates, which there are for devices of {names}, "
                 f"not for {device or self.name}; {remedy or 'choose another device'}"
             )
         return self.estimates

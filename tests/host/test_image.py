@@ -49,12 +49,12 @@ REFUSED = {
     "damaged": (lambda data: changed(data, len(data) // 2, 1), "damaged: its CRC-32 must be"),
     "too long": (lambda data: data + b"\0", "too long"),
     "another kind": (
-        lambda _: b"PK\3\4" + bytes(1000),
+        lambda _: b"PK\3\4" + bytes(999),
         "must begin with b'RTLSTMWI', but this begins with b'PK",
     ),
-    "another version": (
+    "version": (
         lambda data: seal(changed(data[:-4], 8, 3)),
-        "version 2, but this rtlstm reads version 1",
+        "format version 2, but this rtlstm reads version 1",
     ),
 }
 REFUSED |= {

@@ -30,7 +30,7 @@ BOTH = Bidirectional(forward=lstm(), backward=lstm(reverse=True), merge="sum")
 REFUSED = {
     "leads too far": (
         lambda: Network(layers=(lstm(), dense(skips=3))),
-        "3 layers back, more than come before",
+        "reads what stands 3 layers back, more than come before",
     ),
     "another width": (lambda: Network(layers=(lstm(), dense(2))), "reads 2 values, but the input gives 3"),
     "beside a reverse direction": (lambda: Network(layers=(BOTH, lstm(), dense())), "join on the host"),
