@@ -175,20 +175,17 @@ def test_a_network_is_trained_with_the_tables_of_a_spatial_build(tmp_path: Path)
         rtlstm.compile(other, folder=tmp_path / "other", array="spatial")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"lanes": 4, "skip_zeros": True}, "whose options are `lanes`, `skip_zeros`"),
-        ({"decide": "argmax"}, "leave it or `decide='argmax'` out"),
-        ({"tables": "interpolated"}, "leave it out; train a network"),
-        ({"scale_bits": 8}, "no scales of rows; leave out `scale_bits`"),
-        ({"headroom_bits": 1}, "`headroom_bits` is for weights that are loaded later"),
-        ({"capacities": {}}, "no program to load: leave out `capacities`"),
-        ({"fit": "lfe5u-25f-8"}, "`fit` chooses arrays, and no spatial builds yet"),
-        ({"beat_in": 4}, r"`beat_in` \(4\) must be at most the 3 inputs"),
-        ({"array": "shared", "loop_registers": 3}, "`loop_registers=3` is for spatial builds"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"lanes": 4, "skip_zeros": True}, "whose options are `lanes`, `skip_zeros`"),
+    ({"decide": "argmax"}, "leave it or `decide='argmax'` out"),
+    ({"tables": "interpolated"}, "leave it out; train a network"),
+    ({"scale_bits": 8}, "no scales of rows; leave out `scale_bits`"),
+    ({"headroom_bits": 1}, "`headroom_bits` is for weights that are loaded later"),
+    ({"capacities": {}}, "no program to load: leave out `capacities`"),
+    ({"fit": "lfe5u-25f-8"}, "`fit` chooses arrays, and no spatial builds yet"),
+    ({"beat_in": 4}, r"`beat_in` \(4\) must be at most the 3 inputs"),
+    ({"array": "shared", "loop_registers": 3}, "`loop_registers=3` is for spatial builds"),
+])  # fmt: skip
 def test_options_that_do_not_apply_are_refused_by_name(
     options: dict[str, object], message: str, tmp_path: Path
 ) -> None:

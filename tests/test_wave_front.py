@@ -171,14 +171,11 @@ def compiled(network: Network, folder: Path, **options: object) -> rtlstm.Build:
     return rtlstm.compile(network, folder=folder, **given | options)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"array": "spatial"}, "has no array, whose options are `wave_front`"),
-        ({"capacities": {}}, "needs a fixed program, .*: leave it or `capacities` out"),
-        ({"fit": "up5k", "lanes": 4, "macs": 1}, "no array of the sizes that were given does: leave them or"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"array": "spatial"}, "has no array, whose options are `wave_front`"),
+    ({"capacities": {}}, "needs a fixed program, .*: leave it or `capacities` out"),
+    ({"fit": "up5k", "lanes": 4, "macs": 1}, "no array of the sizes that were given does: leave them or"),
+])  # fmt: skip
 def test_other_kinds_of_builds_are_refused(options: dict[str, object], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=message):
         compiled(WIDE if "fit" in options else two_lstms(), tmp_path / "build", **options)

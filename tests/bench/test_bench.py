@@ -220,16 +220,13 @@ def test_schema_names_what_users_read() -> None:
     assert {"machine", "shapes", "golden", "targets", "passed", "schema_version"} <= set(fields)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["mnist"],
-        ["traffic20", "--clock", "0"],
-        ["traffic20", "--save", "/nowhere/x.json"],
-        ["traffic20", "--csv", "/nowhere/x.csv"],
-        ["--link", "--goals"],
-    ],
-)
+@pytest.mark.parametrize("arguments", [
+    ["mnist"],
+    ["traffic20", "--clock", "0"],
+    ["traffic20", "--save", "/nowhere/x.json"],
+    ["traffic20", "--csv", "/nowhere/x.csv"],
+    ["--link", "--goals"],
+])  # fmt: skip
 def test_wrong_arguments_end_with_2(arguments: list[str]) -> None:
     done = CliRunner().invoke(app, ["bench", *arguments])
     assert done.exit_code == 2

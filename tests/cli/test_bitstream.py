@@ -215,15 +215,12 @@ def test_expected_clock(tmp_path: Path):
     assert OnBoard.create(folder, "icebreaker").timing.clock_mhz >= 16.125
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"link_mhz": 24.1},
-         "another clock than the core's, with which the link runs, reaches only 24.1 MHz"),
-        ({},
-         "seed 1 reaches 91 MHz, but the PLL was set to 100 MHz; generate the build with fewer --lanes or"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "said"), [
+    ({"link_mhz": 24.1},
+     "another clock than the core's, with which the link runs, reaches only 24.1 MHz"),
+    ({},
+     "seed 1 reaches 91 MHz, but the PLL was set to 100 MHz; generate the build with fewer --lanes or"),
+])  # fmt: skip
 def test_fastest_clock_that_is_not_met(cli, pristine: Path, tmp_path: Path, monkeypatch, changes, said: str):
     """Of the best of two seeds."""
     folder = shutil.copytree(pristine, tmp_path / "build")

@@ -156,12 +156,9 @@ def test_other_inputs_of_the_encoder(cli, files, tmp_path):
     options = {"folder": tmp_path / "python", "name": "decoder", "lanes": 4, "macs": 2, "quick": True}
     options["calibration"] = np.load(tmp_path / "symbols.npy")
     build = rtlstm.compile(
-        files / "decoder.onnx",
-        calibration_from=encoder_build,
-        calibration_from_input=words,
-        calibration_from_lengths=[9, 1, 4, 9],
-        **options,
-    )
+        files / "decoder.onnx", calibration_from=encoder_build, calibration_from_input=words,
+        calibration_from_lengths=[9, 1, 4, 9], **options,
+    )  # fmt: skip
     state = encoder_build.run(words, [9, 1, 4, 9])[1]
     stated = rtlstm.compile(files / "decoder.onnx", calibration_state=state, **options)
     assert build.manifest.numerics == stated.manifest.numerics

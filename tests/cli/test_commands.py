@@ -129,28 +129,25 @@ def test_broken_models_are_refused(cli, tmp_path, case):
     assert not as_json.json["supported"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--lanes", "6"), ["multiple of 4", "6"]),
-        (("--macs", "6", "--beat-in", "4"), ["divide"]),
-        (("--weight-bits", "40"), ["--weight-bits must"]),
-        (("--gate-bits", "6"), ["gates"]),
-        (("--input-range", "nan"), ["--input-range must"]),
-        (("--input-range", "-1"), ["--input-range must"]),
-        (("--family", "z80"), ["error: --family must be one of", "z80", "ecp5"]),
-        (("--bus", "spi"), ["error: --bus must be one of none, axi", "'spi'"]),
-        (("--tables", "foo"), ["'--tables': 'foo' is not one of 'interpolated', 'direct'"]),
-        (("--name", "module"), ["module"]),
-        (("--calibrate", "no.npy"), ["no.npy"]),
-        (("--calibrate-state", "no.npz"), ["no.npz"]),
-        (("--final-states",), ["--final-states", "--calibrate", "there are none"]),
-        (("--no-final-states", "--cell-range", "8"), ["--no-final-states", "--cell-range", "not both"]),
-        (("--dense", "nothing"), ["nothing"]),
-        (("--lanes", "many"), ["'--lanes': must be a valid integer"]),
-        (("--fit", "lfe5u"), ["no device 'lfe5u'", "lfe5u-85f"]),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    (("--lanes", "6"), ["multiple of 4", "6"]),
+    (("--macs", "6", "--beat-in", "4"), ["divide"]),
+    (("--weight-bits", "40"), ["--weight-bits must"]),
+    (("--gate-bits", "6"), ["gates"]),
+    (("--input-range", "nan"), ["--input-range must"]),
+    (("--input-range", "-1"), ["--input-range must"]),
+    (("--family", "z80"), ["error: --family must be one of", "z80", "ecp5"]),
+    (("--bus", "spi"), ["error: --bus must be one of none, axi", "'spi'"]),
+    (("--tables", "foo"), ["'--tables': 'foo' is not one of 'interpolated', 'direct'"]),
+    (("--name", "module"), ["module"]),
+    (("--calibrate", "no.npy"), ["no.npy"]),
+    (("--calibrate-state", "no.npz"), ["no.npz"]),
+    (("--final-states",), ["--final-states", "--calibrate", "there are none"]),
+    (("--no-final-states", "--cell-range", "8"), ["--no-final-states", "--cell-range", "not both"]),
+    (("--dense", "nothing"), ["nothing"]),
+    (("--lanes", "many"), ["'--lanes': must be a valid integer"]),
+    (("--fit", "lfe5u"), ["no device 'lfe5u'", "lfe5u-85f"]),
+])  # fmt: skip
 def test_wrong_options_are_refused(cli, model, tmp_path, arguments, words):
     plain = () if "--dense" in arguments else DENSE
     cli("generate", model, "-o", tmp_path / "b", *plain, *arguments).refused(*words)
@@ -438,19 +435,16 @@ def test_saturation_is_a_note(cli, pristine, tmp_path):
         warnings.warn("x", SaturationWarning, stacklevel=1)
 
 
-@pytest.mark.parametrize(
-    ("shape", "arguments", "words"),
-    [
-        ((4, 2, INPUTS + 1), (), [f"{INPUTS + 1}", f"{INPUTS} values"]),
-        ((4, 2, INPUTS), ("--lengths", "4,9"), ["lengths", "9"]),
-        ((4, 2, INPUTS), ("--lengths", "0,4"), ["lengths", "0"]),
-        ((4, 2, INPUTS), ("--lengths", "4"), ["lengths", "2 integers"]),
-        ((4, 2, INPUTS), ("--lengths", "four"), ["four"]),
-        ((0, 2, INPUTS), (), ["at least one step"]),
-        ((4, 2, INPUTS), ("--state", "no.npz"), ["no.npz"]),
-        ((4, 2, INPUTS), ("--output", "nowhere/y.npy"), ["nowhere"]),
-    ],
-)
+@pytest.mark.parametrize(("shape", "arguments", "words"), [
+    ((4, 2, INPUTS + 1), (), [f"{INPUTS + 1}", f"{INPUTS} values"]),
+    ((4, 2, INPUTS), ("--lengths", "4,9"), ["lengths", "9"]),
+    ((4, 2, INPUTS), ("--lengths", "0,4"), ["lengths", "0"]),
+    ((4, 2, INPUTS), ("--lengths", "4"), ["lengths", "2 integers"]),
+    ((4, 2, INPUTS), ("--lengths", "four"), ["four"]),
+    ((0, 2, INPUTS), (), ["at least one step"]),
+    ((4, 2, INPUTS), ("--state", "no.npz"), ["no.npz"]),
+    ((4, 2, INPUTS), ("--output", "nowhere/y.npy"), ["nowhere"]),
+])  # fmt: skip
 def test_wrong_input_to_run_and_simulate(cli, pristine, tmp_path, shape, arguments, words):
     np.save(tmp_path / "x.npy", np.zeros(shape))
     data = ("--input", tmp_path / "x.npy", *arguments)
@@ -555,15 +549,12 @@ def test_version_and_help(cli):
     cli("fly").refused("fly", "rtlstm --help")
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "words"),
-    [
-        (KeyboardInterrupt(), 130, "interrupted"),
-        (PermissionError(13, "Permission denied", "b"), 2, "b: Permission denied"),
-        (ZeroDivisionError("x"), 70, "ZeroDivisionError"),
-        (MemoryError(), 2, "memory"),
-    ],
-)
+@pytest.mark.parametrize(("error", "code", "words"), [
+    (KeyboardInterrupt(), 130, "interrupted"),
+    (PermissionError(13, "Permission denied", "b"), 2, "b: Permission denied"),
+    (ZeroDivisionError("x"), 70, "ZeroDivisionError"),
+    (MemoryError(), 2, "memory"),
+])  # fmt: skip
 def test_no_traceback_without_debug(cli, model, tmp_path, monkeypatch, error, code, words):
     def fail(*arguments, **options):
         raise error

@@ -363,33 +363,30 @@ def test_the_page_has_no_column_without_values(run, tmp_path):
     assert ["energy, nJ" in page for page in pages] == [True, False]
 
 
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        (("--devices", "lfe5u-26f"), ("there is no device 'lfe5u-26f'",)),
-        (("--metric", "f1"), ("a metric must be one of", "not 'f1'")),
-        (
-            ("--metric", "accuracy"),
-            ("needs labels that are integers", "there are none",
-             "y beside inputs x in the .npz file of --evaluate"),
-        ),
-        (("--limit", "latency<2us"), ("a limit must be NAME<=NUMBER", "not 'latency<2us'")),
-        (("--limit", "latency<=2"), ("must have a unit",)),
-        (("--weight-bits", "1:8"), ("--weight-bits must be greater than or equal to 2",)),
-        (("--tables", "small"), ("tables must be",)),
-        (("--scheduler", "tcp://127.0.0.1:9"), ("give one of them",)),
-        (("--metric", "broken:score"), ("the metric broken:score cannot be imported: SyntaxError",)),
-        (("--seeds", 3), ("--seeds needs --route",)),
-        (("--simulate", 1, "--seeds", 1), ("--seeds needs --route",)),
-        (("--simulator", "verilator"), ("--simulator needs --simulate or --route",)),
-        (("--goal", "energy"), ("published currents, which are known of up5k alone", "not of lfe5u-25f-6")),
-        (("--limit", "energy<=9nJ", "--devices", "hx8k"), ("not of hx8k; leave these out of --devices",)),
-        (("--devices", "5cseba6"), ("--devices needs estimates", "not for 5cseba6; leave it out")),
-        (("--devices", "zybo-z7-20"), ("what surrounds the core on zybo-z7-20; name its device, xc7z020",)),
-        (("--devices", "up5k,xc7a35t"), ("--devices needs the clock", "of xc7a35t", "--clock 200")),
-        (("--clock", 200), ("--clock is for devices whose delays no tool here knows",)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("arguments, words", [
+    (("--devices", "lfe5u-26f"), ("there is no device 'lfe5u-26f'",)),
+    (("--metric", "f1"), ("a metric must be one of", "not 'f1'")),
+    (
+        ("--metric", "accuracy"),
+        ("needs labels that are integers", "there are none",
+         "y beside inputs x in the .npz file of --evaluate"),
+    ),
+    (("--limit", "latency<2us"), ("a limit must be NAME<=NUMBER", "not 'latency<2us'")),
+    (("--limit", "latency<=2"), ("must have a unit",)),
+    (("--weight-bits", "1:8"), ("--weight-bits must be greater than or equal to 2",)),
+    (("--tables", "small"), ("tables must be",)),
+    (("--scheduler", "tcp://127.0.0.1:9"), ("give one of them",)),
+    (("--metric", "broken:score"), ("the metric broken:score cannot be imported: SyntaxError",)),
+    (("--seeds", 3), ("--seeds needs --route",)),
+    (("--simulate", 1, "--seeds", 1), ("--seeds needs --route",)),
+    (("--simulator", "verilator"), ("--simulator needs --simulate or --route",)),
+    (("--goal", "energy"), ("published currents, which are known of up5k alone", "not of lfe5u-25f-6")),
+    (("--limit", "energy<=9nJ", "--devices", "hx8k"), ("not of hx8k; leave these out of --devices",)),
+    (("--devices", "5cseba6"), ("--devices needs estimates", "not for 5cseba6; leave it out")),
+    (("--devices", "zybo-z7-20"), ("what surrounds the core on zybo-z7-20; name its device, xc7z020",)),
+    (("--devices", "up5k,xc7a35t"), ("--devices needs the clock", "of xc7a35t", "--clock 200")),
+    (("--clock", 200), ("--clock is for devices whose delays no tool here knows",)),
+])  # fmt: skip
 def test_refusals(run, arguments, words):
     run(*arguments).refused(*words)
 

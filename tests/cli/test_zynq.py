@@ -131,14 +131,11 @@ def test_script_builds_the_ultrascale_system(kria: Path, tmp_path: Path) -> None
     assert (kria / "model.bit").read_bytes() == (kria / "model.bin").read_bytes() == b"bits"
 
 
-@pytest.mark.parametrize(
-    ("outcome", "message"),
-    [
-        ({"slack": "-0.5"}, "misses 58.823529 MHz (slack: setup -0.5 ns, hold 0.05 ns)"),
-        ({"hold": "-0.1"}, "hold -0.1 ns"),
-        ({"progress": "60%"}, "model: route_design ERROR"),
-    ],
-)
+@pytest.mark.parametrize(("outcome", "message"), [
+    ({"slack": "-0.5"}, "misses 58.823529 MHz (slack: setup -0.5 ns, hold 0.05 ns)"),
+    ({"hold": "-0.1"}, "hold -0.1 ns"),
+    ({"progress": "60%"}, "model: route_design ERROR"),
+])  # fmt: skip
 def test_script_fails_where_vivado_does(
     place: Path, tmp_path: Path, outcome: dict[str, str], message: str
 ) -> None:
@@ -157,13 +154,10 @@ _SHARED_LINES = (
 )
 
 
-@pytest.mark.parametrize(
-    ("board", "lines"),
-    [
-        ("place", ("    CONFIG.PCW_USE_M_AXI_GP0 1 \\\n",)),
-        ("kria", ("    CONFIG.PSU__FPGA_PL0_ENABLE 1 \\\n", "    CONFIG.PSU__USE__M_AXI_GP1 0 \\\n")),
-    ],
-)
+@pytest.mark.parametrize(("board", "lines"), [
+    ("place", ("    CONFIG.PCW_USE_M_AXI_GP0 1 \\\n",)),
+    ("kria", ("    CONFIG.PSU__FPGA_PL0_ENABLE 1 \\\n", "    CONFIG.PSU__USE__M_AXI_GP1 0 \\\n")),
+])  # fmt: skip
 def test_model_hears_mistakes(
     board: str, lines: tuple[str, ...], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

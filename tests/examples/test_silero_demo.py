@@ -142,30 +142,24 @@ class TestResults:
         assert found.as_json()["simulation"]["times_real_time"] == pytest.approx(80 / 31.25)
         assert found.table().row_count > len(found.gates)
 
-    @pytest.mark.parametrize(
-        ("changes", "gate"),
-        [
-            ({"words_different": 1}, 0),
-            ({"rtl_accuracy": measure.Accuracy(40, 0.001, 1)}, 2),
-            ({"accuracy": measure.Accuracy(40, 0.02, 0)}, 3),
-            ({"accuracy": measure.Accuracy(40, float("nan"), 0)}, 3),
-            ({"narrow_accuracy": measure.Accuracy(100, 0.001, 1)}, 4),
-        ],
-    )
+    @pytest.mark.parametrize(("changes", "gate"), [
+        ({"words_different": 1}, 0),
+        ({"rtl_accuracy": measure.Accuracy(40, 0.001, 1)}, 2),
+        ({"accuracy": measure.Accuracy(40, 0.02, 0)}, 3),
+        ({"accuracy": measure.Accuracy(40, float("nan"), 0)}, 3),
+        ({"narrow_accuracy": measure.Accuracy(100, 0.001, 1)}, 4),
+    ])  # fmt: skip
     def test_gate_fails(self, found: results.Results, changes: dict[str, Any], gate: int) -> None:
         changed = replace(found, **changes)
         assert [index for index, one in enumerate(changed.gates) if not one.passed] == [gate]
         assert not changed.as_json()["passed"]
 
-    @pytest.mark.parametrize(
-        ("changes", "gate"),
-        [
-            ({"output_different": 1}, 5),
-            ({"float_difference": 2e-4}, 6),
-            ({"float_difference": float("nan")}, 6),
-            ({"changed": 11}, 7),
-        ],
-    )
+    @pytest.mark.parametrize(("changes", "gate"), [
+        ({"output_different": 1}, 5),
+        ({"float_difference": 2e-4}, 6),
+        ({"float_difference": float("nan")}, 6),
+        ({"changed": 11}, 7),
+    ])  # fmt: skip
     def test_gate_of_the_convolutions_fails(
         self, found: results.Results, changes: dict[str, Any], gate: int
     ) -> None:

@@ -132,17 +132,14 @@ def test_no_word_is_trained_on_and_held_out(tasks):
     assert taggers.draw_arabic(dict(reversed(counts.items())), 20, 20, seed=0) == arabic
 
 
-@pytest.mark.parametrize(
-    ("stem", "ending", "word"),
-    [
-        ("kitob", "(S)i", "kitobi"),
-        ("opa", "(S)i", "opasi"),
-        ("yur", "(i)tadi", "yuritadi"),
-        ("ishla", "(i)tadi", "ishlatadi"),
-        ("ek", "Gan", "ekkan"),
-        ("bor", "Gan", "borgan"),
-    ],
-)
+@pytest.mark.parametrize(("stem", "ending", "word"), [
+    ("kitob", "(S)i", "kitobi"),
+    ("opa", "(S)i", "opasi"),
+    ("yur", "(i)tadi", "yuritadi"),
+    ("ishla", "(i)tadi", "ishlatadi"),
+    ("ek", "Gan", "ekkan"),
+    ("bor", "Gan", "borgan"),
+])  # fmt: skip
 def test_uzbek_endings(tasks, stem, ending, word):
     assert importlib.import_module("taggers").attach(stem, ending) == word
 

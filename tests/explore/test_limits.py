@@ -27,42 +27,36 @@ ERROR = find_metric("error")
 KNOWN = figures(ERROR) | figures(find_metric("accuracy")) | figures(Metric("mine:F1_score", max))
 
 
-@pytest.mark.parametrize(
-    "text, value",
-    [
-        ("latency<=2us", 2.0),
-        (" LATENCY <= 2000 ns ", 2.0),
-        ("interval<=1e-1ms", 100.0),
-        ("clock>=50MHz", 50.0),
-        ("share<=80%", 80.0),
-        ("energy<=0.05uJ", 50.0),
-        ("luts<=5000", 5000.0),
-        ("accuracy>=0.9", 0.9),
-        ("accuracy >= 85 %", 0.85),
-        ("F1_score <= -0.5", -0.5),
-    ],
-)
+@pytest.mark.parametrize("text, value", [
+    ("latency<=2us", 2.0),
+    (" LATENCY <= 2000 ns ", 2.0),
+    ("interval<=1e-1ms", 100.0),
+    ("clock>=50MHz", 50.0),
+    ("share<=80%", 80.0),
+    ("energy<=0.05uJ", 50.0),
+    ("luts<=5000", 5000.0),
+    ("accuracy>=0.9", 0.9),
+    ("accuracy >= 85 %", 0.85),
+    ("F1_score <= -0.5", -0.5),
+])  # fmt: skip
 def test_limits_are_read(text: str, value: float):
     assert parse_limit(text, KNOWN).bound == pytest.approx(value)
 
 
-@pytest.mark.parametrize(
-    "text, words",
-    [
-        ("latency<2us", "must be NAME<=NUMBER"),
-        ("latency", "must be NAME<=NUMBER"),
-        ("latency<=fast", "must be NAME<=NUMBER"),
-        ("latency<=1.2.3us", "must be NAME<=NUMBER"),
-        ("latency<=2", "must have a unit, one of ns, us, ms, not 'latency<=2'; try latency<=2us"),
-        ("latency<=2%", "must have a unit, one of ns, us, ms"),
-        ("luts<=5k", "must have no unit, not 'luts<=5k'; try luts<=5000"),
-        ("error<=1%", "must have no unit, not 'error<=1%'; try error<=0.01"),
-        ("power<=2W", "must be on one of latency, interval, clock"),
-        ("latency>=2us", "better if it is smaller, so its limit is <="),
-        ("accuracy>=85", "is a share, so its limit must be from 0 to 1, or from 0% to 100%"),
-        ("accuracy<=0.9", "better if it is larger, so its limit is >="),
-    ],
-)
+@pytest.mark.parametrize("text, words", [
+    ("latency<2us", "must be NAME<=NUMBER"),
+    ("latency", "must be NAME<=NUMBER"),
+    ("latency<=fast", "must be NAME<=NUMBER"),
+    ("latency<=1.2.3us", "must be NAME<=NUMBER"),
+    ("latency<=2", "must have a unit, one of ns, us, ms, not 'latency<=2'; try latency<=2us"),
+    ("latency<=2%", "must have a unit, one of ns, us, ms"),
+    ("luts<=5k", "must have no unit, not 'luts<=5k'; try luts<=5000"),
+    ("error<=1%", "must have no unit, not 'error<=1%'; try error<=0.01"),
+    ("power<=2W", "must be on one of latency, interval, clock"),
+    ("latency>=2us", "better if it is smaller, so its limit is <="),
+    ("accuracy>=85", "is a share, so its limit must be from 0 to 1, or from 0% to 100%"),
+    ("accuracy<=0.9", "better if it is larger, so its limit is >="),
+])  # fmt: skip
 def test_wrong_limits_are_refused(text: str, words: str):
     with pytest.raises(ConfigurationError) as refused:
         parse_limit(text, KNOWN)
@@ -127,16 +121,13 @@ def test_numbers_are_read():
     assert parse_numbers("lanes", "4,8") == (4, 8)
 
 
-@pytest.mark.parametrize(
-    "name, text, words",
-    [
-        ("weight_bits", "4-8", "must be numbers, such as 8 or 4,8,16 or 4:16"),
-        ("weight_bits", "8:4", "must be numbers"),
-        ("weight_bits", "1:8", "`weight_bits` must be greater than or equal to 2, not 1"),
-        ("data_bits", "8:99", "`data_bits` must be less than or equal to 18, not 99"),
-        ("lanes", "4:8", "must be multiples of 4"),
-    ],
-)
+@pytest.mark.parametrize("name, text, words", [
+    ("weight_bits", "4-8", "must be numbers, such as 8 or 4,8,16 or 4:16"),
+    ("weight_bits", "8:4", "must be numbers"),
+    ("weight_bits", "1:8", "`weight_bits` must be greater than or equal to 2, not 1"),
+    ("data_bits", "8:99", "`data_bits` must be less than or equal to 18, not 99"),
+    ("lanes", "4:8", "must be multiples of 4"),
+])  # fmt: skip
 def test_wrong_numbers_are_refused(name: str, text: str, words: str):
     with pytest.raises(ConfigurationError) as refused:
         parse_numbers(name, text)

@@ -58,34 +58,31 @@ def manifest(
     )
 
 
-@pytest.mark.parametrize(
-    ("family", "part", "blocks", "tables", "bits"),
-    [
-        # Beyond 64 words on ECP5: the aspect with the fewest blocks.
-        ("ecp5", MemorySpec("m", 1, 36, 512), 1, 0, 0),
-        ("ecp5", MemorySpec("m", 1, 37, 512), 2, 0, 0),
-        ("ecp5", MemorySpec("m", 1, 32, 1113), 3, 0, 0),
-        ("ecp5", MemorySpec("m", 1, 32, 65, granules=4), 1, 0, 0),
-        ("ecp5", MemorySpec("m", 1, 48, 65, granules=4), 2, 0, 0),
-        # Up to 64 Yosys chooses: 3 x 18 tables and their multiplexers cost more than two blocks.
-        ("ecp5", MemorySpec("m", 1, 72, 41), 2, 0, 0),
-        ("ecp5", MemorySpec("m", 1, 16, 41), 0, 12, 0),
-        ("ecp5", MemorySpec("m", 1, 2, 2), 0, 0, 4),
-        ("ecp5", MemorySpec("m", 1, 16, 128, style="distributed"), 0, 32, 0),
-        ("ecp5", MemorySpec("m", 1, 10, 200, asynchronous=True, inferred=True), 0, 39, 0),
-        ("ice40", MemorySpec("m", 1, 16, 256), 1, 0, 0),
-        ("ice40", MemorySpec("m", 1, 16, 257), 2, 0, 0),
-        ("ice40", MemorySpec("m", 1, 8, 230), 1, 0, 0),
-        ("ice40", MemorySpec("m", 1, 8, 2), 0, 0, 16),
-        ("ice40", MemorySpec("m", 1, 8, 200, asynchronous=True), 0, 0, 1600),
-        ("gowin", MemorySpec("m", 1, 8, 20, style="block"), 1, 0, 0),
-        # A cell of LUTRAM whose bits are not all used costs Yosys less on Gowin alone.
-        ("gowin", MemorySpec("m", 1, 9, 130), 0, 27, 0),
-        ("gowin", MemorySpec("m", 1, 5, 192), 0, 24, 0),
-        ("nexus", MemorySpec("m", 1, 9, 130), 1, 0, 0),
-        ("nexus", MemorySpec("m", 1, 36, 513), 2, 0, 0),
-    ],
-)
+@pytest.mark.parametrize(("family", "part", "blocks", "tables", "bits"), [
+    # Beyond 64 words on ECP5: the aspect with the fewest blocks.
+    ("ecp5", MemorySpec("m", 1, 36, 512), 1, 0, 0),
+    ("ecp5", MemorySpec("m", 1, 37, 512), 2, 0, 0),
+    ("ecp5", MemorySpec("m", 1, 32, 1113), 3, 0, 0),
+    ("ecp5", MemorySpec("m", 1, 32, 65, granules=4), 1, 0, 0),
+    ("ecp5", MemorySpec("m", 1, 48, 65, granules=4), 2, 0, 0),
+    # Up to 64 Yosys chooses: 3 x 18 tables and their multiplexers cost more than two blocks.
+    ("ecp5", MemorySpec("m", 1, 72, 41), 2, 0, 0),
+    ("ecp5", MemorySpec("m", 1, 16, 41), 0, 12, 0),
+    ("ecp5", MemorySpec("m", 1, 2, 2), 0, 0, 4),
+    ("ecp5", MemorySpec("m", 1, 16, 128, style="distributed"), 0, 32, 0),
+    ("ecp5", MemorySpec("m", 1, 10, 200, asynchronous=True, inferred=True), 0, 39, 0),
+    ("ice40", MemorySpec("m", 1, 16, 256), 1, 0, 0),
+    ("ice40", MemorySpec("m", 1, 16, 257), 2, 0, 0),
+    ("ice40", MemorySpec("m", 1, 8, 230), 1, 0, 0),
+    ("ice40", MemorySpec("m", 1, 8, 2), 0, 0, 16),
+    ("ice40", MemorySpec("m", 1, 8, 200, asynchronous=True), 0, 0, 1600),
+    ("gowin", MemorySpec("m", 1, 8, 20, style="block"), 1, 0, 0),
+    # A cell of LUTRAM whose bits are not all used costs Yosys less on Gowin alone.
+    ("gowin", MemorySpec("m", 1, 9, 130), 0, 27, 0),
+    ("gowin", MemorySpec("m", 1, 5, 192), 0, 24, 0),
+    ("nexus", MemorySpec("m", 1, 9, 130), 1, 0, 0),
+    ("nexus", MemorySpec("m", 1, 36, 513), 2, 0, 0),
+])  # fmt: skip
 def test_memories(family: str, part: MemorySpec, blocks: int, tables: int, bits: int):
     found = fpga_family(family).need_estimates().map_memory(part)
     assert (found.block_rams, found.lutrams, found.flip_flop_bits) == (blocks, tables, bits)

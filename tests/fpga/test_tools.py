@@ -194,11 +194,8 @@ def test_report_is_put_into_words():
     assert (found.seed, found.fmax_mhz, found.used) == (4, 123.46, {"TRELLIS_FF": 5})
     worst = found.worst_path
     assert (worst.start, worst.start_kind, worst.end, worst.end_kind) == (
-        "table.cells",
-        "block RAM",
-        "lane0.sum",
-        "register",
-    )
+        "table.cells", "block RAM", "lane0.sum", "register",
+    )  # fmt: skip
     assert (worst.delay_ns, worst.logic_ns, worst.routing_ns, worst.cells) == (8.0, 4.5, 3.5, 1)
     assert worst.through == ("lane0.next",)
     assert [(hop.cell, hop.net, hop.cell_ns, hop.wire_ns) for hop in worst.hops] == [
@@ -294,24 +291,21 @@ def test_report_names_ports():
     assert worst_of(path, {}, "ice40").start == "busy"
 
 
-@pytest.mark.parametrize(
-    ("family", "cell", "name"),
-    [
-        ("ecp5", "core.window$179.staging_TRELLIS_FF_Q_23", "window$179.staging"),
-        ("ice40", "core.bus_write_SB_LUT4_I1_I3_SB_LUT4_O_LC", "bus_write"),
-        ("nexus", "core.gate.product_MULT18X18_Z/MULT9_CORE_x0_z2", "gate.product"),
-        ("nexus", "core.sum_FD1P3IX_Q_3", "sum"),
-        ("gowin", "core.done_MUX2_LUT5_O_I0_LUT4_F_1", "done"),
-        ("gowin", "core.sum_DFFRE_Q_2", "sum"),
-        ("ecp5", "core.vectors.cells.0.56$DPRAM_COMB1", "vectors.cells"),
-        ("ecp5", "core.window$176.$signal", "window$176.$signal"),
-        ("ecp5", "core.lane0.sum[4]", "lane0.sum"),
-        ("ecp5", "core.lane0.value_do_more", "lane0.value_do_more"),
-        ("ecp5", "core12.lane0.sum[4]", "lane0.sum"),
-        ("ecp5", "port12_x_data_TRELLIS_FF_Q_3", "x_data"),
-        ("ecp5", "core_sum_TRELLIS_FF_Q", "core_sum"),
-    ],
-)
+@pytest.mark.parametrize(("family", "cell", "name"), [
+    ("ecp5", "core.window$179.staging_TRELLIS_FF_Q_23", "window$179.staging"),
+    ("ice40", "core.bus_write_SB_LUT4_I1_I3_SB_LUT4_O_LC", "bus_write"),
+    ("nexus", "core.gate.product_MULT18X18_Z/MULT9_CORE_x0_z2", "gate.product"),
+    ("nexus", "core.sum_FD1P3IX_Q_3", "sum"),
+    ("gowin", "core.done_MUX2_LUT5_O_I0_LUT4_F_1", "done"),
+    ("gowin", "core.sum_DFFRE_Q_2", "sum"),
+    ("ecp5", "core.vectors.cells.0.56$DPRAM_COMB1", "vectors.cells"),
+    ("ecp5", "core.window$176.$signal", "window$176.$signal"),
+    ("ecp5", "core.lane0.sum[4]", "lane0.sum"),
+    ("ecp5", "core.lane0.value_do_more", "lane0.value_do_more"),
+    ("ecp5", "core12.lane0.sum[4]", "lane0.sum"),
+    ("ecp5", "port12_x_data_TRELLIS_FF_Q_3", "x_data"),
+    ("ecp5", "core_sum_TRELLIS_FF_Q", "core_sum"),
+])  # fmt: skip
 def test_signal_names(family: str, cell: str, name: str):
     assert signal_name(cell, fpga_family(family).cells) == name
 

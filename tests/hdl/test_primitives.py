@@ -283,20 +283,17 @@ def test_every_product_of_8_by_8(family: str, tmp_path: Path) -> None:
     assert "196608 right" in run([primitives(family), EVERY_PRODUCT, *models], "icarus", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("family", "good", "bad", "named"),
-    [
-        ("ecp5", '.SOURCEB_MODE("B_SHIFT")', '.SOURCEB_MODE("HIGHSPEED")', "SOURCEB_MODE"),
-        ("xilinx", '.USE_SIMD("ONE48")', '.USE_SIMD("TWO24")', "DSP48E1: USE_SIMD"),
-        ("xilinx", ".ALUMODE(4'b0000)", ".ALUMODE(4'b0011)", "DSP48E1: ALUMODE"),
-        ("xilinx", "5'b00100 : 5'b00000", "5'b00100 : 5'b00001", "DSP48E1: INMODE"),
-        ("ultrascale", "9'b00_000_01_01", "9'b01_000_01_01", "DSP48E2: OPMODE"),
-        ("ultrascale", '.PREADDINSEL("A")', '.PREADDINSEL("B")', "DSP48E2: PREADDINSEL"),
-        ("ultrascale", ".OPMODEREG(0)", ".OPMODEREG(1)", "DSP48E2: a control register"),
-        ("ultrascale", '.IREG_PRE_A("FALSE")', '.IREG_PRE_A("TRUE")', "URAM288_BASE: IREG_PRE"),
-        ("ultrascale", ".RDB_WR_B(1'b0)", ".RDB_WR_B(1'b1)", "URAM288_BASE: a write of port B"),
-    ],
-)
+@pytest.mark.parametrize(("family", "good", "bad", "named"), [
+    ("ecp5", '.SOURCEB_MODE("B_SHIFT")', '.SOURCEB_MODE("HIGHSPEED")', "SOURCEB_MODE"),
+    ("xilinx", '.USE_SIMD("ONE48")', '.USE_SIMD("TWO24")', "DSP48E1: USE_SIMD"),
+    ("xilinx", ".ALUMODE(4'b0000)", ".ALUMODE(4'b0011)", "DSP48E1: ALUMODE"),
+    ("xilinx", "5'b00100 : 5'b00000", "5'b00100 : 5'b00001", "DSP48E1: INMODE"),
+    ("ultrascale", "9'b00_000_01_01", "9'b01_000_01_01", "DSP48E2: OPMODE"),
+    ("ultrascale", '.PREADDINSEL("A")', '.PREADDINSEL("B")', "DSP48E2: PREADDINSEL"),
+    ("ultrascale", ".OPMODEREG(0)", ".OPMODEREG(1)", "DSP48E2: a control register"),
+    ("ultrascale", '.IREG_PRE_A("FALSE")', '.IREG_PRE_A("TRUE")', "URAM288_BASE: IREG_PRE"),
+    ("ultrascale", ".RDB_WR_B(1'b0)", ".RDB_WR_B(1'b1)", "URAM288_BASE: a write of port B"),
+])  # fmt: skip
 def test_model_refuses_what_it_does_not_know(
     family: str, good: str, bad: str, named: str, tmp_path: Path
 ) -> None:

@@ -182,15 +182,12 @@ def test_a_backend_of_another_package(folder: Path, plugin: None):
         Accelerator.open(folder, "nothing")
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        (np.zeros((2, OUTPUTS)), "must answer an array of integers .* of float64"),
-        (np.zeros((1, OUTPUTS), np.int64), r"must answer an array of integers \(2, ., not \(1, "),
-        ([[0] * OUTPUTS] * 2, "must answer an array of integers .*, not list"),
-        (np.full((2, OUTPUTS), 40000), r"answer must be within .* but a backend's answer\[0, 0\] is 40000"),
-    ],
-)
+@pytest.mark.parametrize(("answer", "words"), [
+    (np.zeros((2, OUTPUTS)), "must answer an array of integers .* of float64"),
+    (np.zeros((1, OUTPUTS), np.int64), r"must answer an array of integers \(2, ., not \(1, "),
+    ([[0] * OUTPUTS] * 2, "must answer an array of integers .*, not list"),
+    (np.full((2, OUTPUTS), 40000), r"answer must be within .* but a backend's answer\[0, 0\] is 40000"),
+])  # fmt: skip
 def test_what_a_backend_answers_must_be_codes(folder: Path, answer: Any, words: str):
     class Answers(GoldenDevice):
         def run_steps(self, steps: Any) -> Any:

@@ -95,18 +95,15 @@ def test_padding_may_hold_anything(build, tokens, pad):
     assert np.array_equal(swapped, build.run(rows.swapaxes(0, 1), batch_first=True, **given)[0])
 
 
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ([0, -1], r"tokens from 0 to 6, .*'words', but x\[1\] is -1; correct them"),
-        ([0, ROWS, ROWS], r"x\[1\] is 7 and 1 more"),
-        ([0.5, 1.0],
-         r"tokens as integers, .*, or its rows as floats \(\.\.\., 3\), not \(2,\) .*asarray\(x, int\)"),
-        ([True, False], "of bool"),
-        (np.array([2**63], dtype=np.uint64), r"x\[0\] is 9223372036854775808"),
-        (np.array(["a"]), "of <U1"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("wrong", "words"), [
+    ([0, -1], r"tokens from 0 to 6, .*'words', but x\[1\] is -1; correct them"),
+    ([0, ROWS, ROWS], r"x\[1\] is 7 and 1 more"),
+    ([0.5, 1.0],
+     r"tokens as integers, .*, or its rows as floats \(\.\.\., 3\), not \(2,\) .*asarray\(x, int\)"),
+    ([True, False], "of bool"),
+    (np.array([2**63], dtype=np.uint64), r"x\[0\] is 9223372036854775808"),
+    (np.array(["a"]), "of <U1"),
+])  # fmt: skip
 def test_wrong_tokens_are_refused_at_every_door(build, wrong, words):
     doors = [build.run]
     with Accelerator.open(build.folder) as accelerator, accelerator.stream() as stream:

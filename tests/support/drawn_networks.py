@@ -144,13 +144,10 @@ def _lstm(draw: Draw, weights: _Weights, inputs: int, outputs: int, common: dict
             "output_activation": draw(functions(TANH)),
         }
     return Lstm(
-        w_ih=weights.matrix(4 * units, inputs),
-        w_hh=weights.matrix(4 * units, outputs),
+        w_ih=weights.matrix(4 * units, inputs), w_hh=weights.matrix(4 * units, outputs),
         bias=weights.vector(4 * units, zero=draw(flag)),
-        projection=weights.matrix(outputs, units) if projected else None,
-        **options,
-        **common,
-    )
+        projection=weights.matrix(outputs, units) if projected else None, **options, **common,
+    )  # fmt: skip
 
 
 def _normed_lstm(draw: Draw, weights: _Weights, inputs: int, outputs: int, common: dict[str, Any]) -> Lstm:
@@ -186,26 +183,20 @@ def _gru(draw: Draw, weights: _Weights, inputs: int, outputs: int, common: dict[
 
 def _rnn(draw: Draw, weights: _Weights, inputs: int, outputs: int, common: dict[str, Any]) -> Rnn:
     return Rnn(
-        w_ih=weights.matrix(outputs, inputs),
-        w_hh=weights.matrix(outputs, outputs) * 0.5,
-        bias=weights.vector(outputs, zero=draw(st.booleans())),
-        clip=draw(st.sampled_from(_CLIPS)),
-        activation=draw(functions(TANH)),
-        **common,
-    )
+        w_ih=weights.matrix(outputs, inputs), w_hh=weights.matrix(outputs, outputs) * 0.5,
+        bias=weights.vector(outputs, zero=draw(st.booleans())), clip=draw(st.sampled_from(_CLIPS)),
+        activation=draw(functions(TANH)), **common,
+    )  # fmt: skip
 
 
 def _custom(draw: Draw, weights: _Weights, inputs: int, outputs: int, common: dict[str, Any]) -> Custom:
     cell = draw(cells())
     rows = cell.gates * outputs
     return Custom(
-        cell=cell,
-        w_ih=weights.matrix(rows, inputs),
-        w_hh=weights.matrix(rows, outputs) if draw(st.booleans()) else None,
-        bias=weights.vector(rows),
-        parameters=weights.matrix(outputs, cell.parameters) if cell.parameters else None,
-        **common,
-    )
+        cell=cell, w_ih=weights.matrix(rows, inputs),
+        w_hh=weights.matrix(rows, outputs) if draw(st.booleans()) else None, bias=weights.vector(rows),
+        parameters=weights.matrix(outputs, cell.parameters) if cell.parameters else None, **common,
+    )  # fmt: skip
 
 
 def _product(draw: Draw, weights: _Weights, inputs: int, outputs: int, common: dict[str, Any]) -> Custom:
@@ -347,15 +338,12 @@ def _settings(draw: Draw, bits: int) -> QuantizationSettings:
     most = min(bits, 12) if tables == "direct" else bits
     hidden = draw(st.one_of(st.none(), st.integers(data, most)))
     return QuantizationSettings(
-        tables=tables,
-        weight_bits=draw(st.integers(2, 18)),
-        data_bits=data,
-        hidden_bits=hidden,
+        tables=tables, weight_bits=draw(st.integers(2, 18)), data_bits=data, hidden_bits=hidden,
         gate_bits=draw(st.integers(max(6, hidden or data), max(8, bits))),
         cell_bits=draw(st.integers(8, bits + 6)),
         input_range=draw(st.sampled_from([None, 0.5, 1.0, 4.0, 10.0])),
         cell_range=draw(st.sampled_from([None, 1.0, 2.0, 8.0])),
-    )
+    )  # fmt: skip
 
 
 @st.composite
@@ -421,9 +409,6 @@ def _build(draw: Draw, network: Network, settings: QuantizationSettings, whole: 
     if is_fused(*lower(unfold(network))):
         settings = settings.replace(hidden_rounding=draw(st.sampled_from(("half_up", "odd"))))
     return DrawnBuild(
-        network=network,
-        settings=settings,
-        calibrated=draw(st.booleans()),
-        parameters=draw(_parameters(settings, whole)),
-        seed=draw(st.integers(0, 2**32 - 1)),
-    )
+        network=network, settings=settings, calibrated=draw(st.booleans()),
+        parameters=draw(_parameters(settings, whole)), seed=draw(st.integers(0, 2**32 - 1)),
+    )  # fmt: skip

@@ -45,13 +45,10 @@ def float_model(path, rng, kind="LSTM", head=True, uneven=False):
     if head:
         codes |= {"G1": grid(rng, M, H).T, "g1": grid(rng, M), "G2": grid(rng, O, M).T, "g2": grid(rng, O)}
         nodes += [
-            node("MatMul", "y1 G1", "m0", "fc"),
-            node("Add", "m0 g1", "m1", "fc add"),
-            node("Relu", "m1", "m2"),
-            node("MatMul", "m2 G2", "p0", "fc2"),
-            node("Add", "p0 g2", "p1", "fc2 add"),
-            node("Sigmoid", "p1", "y"),
-        ]
+            node("MatMul", "y1 G1", "m0", "fc"), node("Add", "m0 g1", "m1", "fc add"),
+            node("Relu", "m1", "m2"), node("MatMul", "m2 G2", "p0", "fc2"),
+            node("Add", "p0 g2", "p1", "fc2 add"), node("Sigmoid", "p1", "y"),
+        ]  # fmt: skip
     factors = {name: rng.uniform(0.5, 1.5, array.shape) for name, array in codes.items() if uneven}
     for name, factor in factors.items():
         # Rows of a recurrent node, columns of MatMul.

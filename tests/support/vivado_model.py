@@ -112,12 +112,9 @@ class Vivado:
         self.generated = generated
         """What the folder with a block design's products ends in; ``srcs`` before Vivado 2020.2."""
         self.run_properties = {
-            "PROGRESS": progress,
-            "STATUS": "route_design ERROR",
-            "DIRECTORY": str(run),
-            "STATS.WNS": slack,
+            "PROGRESS": progress, "STATUS": "route_design ERROR", "DIRECTORY": str(run), "STATS.WNS": slack,
             "STATS.WHS": hold,
-        }
+        }  # fmt: skip
         self.cells: dict[str, Cell] = {}
         self.ports: list[str] = []
         self.driver: dict[str, str] = {}

@@ -332,14 +332,11 @@ def test_the_command_keeps_the_rounded_weights_if_training_does_not_help(model, 
     assert ("error against the trained weights in float" in done.output) == helped
 
 
-@pytest.mark.parametrize(
-    "more, message",
-    [
-        (["--calibrate", "x.npy"], "leave out --calibrate"),
-        (["--loadable"], "leave out --loadable"),
-        (["--finetune-prune", 0.5], "--skip-zeros"),
-    ],
-)
+@pytest.mark.parametrize("more, message", [
+    (["--calibrate", "x.npy"], "leave out --calibrate"),
+    (["--loadable"], "leave out --loadable"),
+    (["--finetune-prune", 0.5], "--skip-zeros"),
+])  # fmt: skip
 def test_the_command_refuses_what_does_not_go_together(model, data, tmp_path, more, message):
     file, x = save(tmp_path, model, data)
     more = [x if option == "x.npy" else option for option in more]

@@ -90,17 +90,14 @@ def test_from_a_wheel_to_figures_and_a_history(cli, entry: Entry, tmp_path: Path
     assert [row["version"] for row in read_history(history)] == ["0.0.9", row["version"]]
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (("tinny",), "the zoo has no model 'tinny'; did you mean tiny?"),
-        (("tiny", "--all"), "--all takes all models: leave out tiny, or --all"),
-        (("-o", "x"), "nothing is built without a model: give its name, or --all"),
-        (("--simulator", "icarus"), "nothing is built without a model: give its name, or --all"),
-        (("--weight-bits", 8), "nothing is built without a model: give its name, or --all"),
-        (("tiny", "--history", "x.csv"), "x.csv must be a history of the zoo"),
-    ],
-)
+@pytest.mark.parametrize("arguments, message", [
+    (("tinny",), "the zoo has no model 'tinny'; did you mean tiny?"),
+    (("tiny", "--all"), "--all takes all models: leave out tiny, or --all"),
+    (("-o", "x"), "nothing is built without a model: give its name, or --all"),
+    (("--simulator", "icarus"), "nothing is built without a model: give its name, or --all"),
+    (("--weight-bits", 8), "nothing is built without a model: give its name, or --all"),
+    (("tiny", "--history", "x.csv"), "x.csv must be a history of the zoo"),
+])  # fmt: skip
 def test_wrong_use(cli, entry: Entry, tmp_path: Path, monkeypatch, arguments, message: str) -> None:
     monkeypatch.chdir(tmp_path)
     Path("x.csv").write_text("a,b\n")

@@ -80,14 +80,11 @@ def test_accuracy_on_calibration_data():
     assert not any("no calibration" in text for text in report.assumptions)
 
 
-@pytest.mark.parametrize(
-    "x, words",
-    [
-        (np.zeros((9, 4, 3)), "all calibration data are 0, so ranges follow from initial states and biases"),
-        (np.ones((1, 40, 3)), "no sequence of the calibration data has more than one step"),
-        (np.eye(9, 3)[:, None], None),
-    ],
-)
+@pytest.mark.parametrize("x, words", [
+    (np.zeros((9, 4, 3)), "all calibration data are 0, so ranges follow from initial states and biases"),
+    (np.ones((1, 40, 3)), "no sequence of the calibration data has more than one step"),
+    (np.eye(9, 3)[:, None], None),
+])  # fmt: skip
 def test_calibration_data_that_are_not_typical_are_said(x: np.ndarray, words: str | None):
     report, _, _ = make(x)
     found = [text for text in report.assumptions if "give " in text]

@@ -126,12 +126,9 @@ def test_residuals_and_layers_that_were_floats():
     rng = np.random.default_rng(3)
     first = Lstm(w_ih=rng.normal(size=(8, 2)), w_hh=rng.normal(size=(8, 2)), bias=np.zeros(8))
     skip = Dense(
-        name="sum",
-        weight=integers(rng, 2, 2, step=0.01),
-        bias=np.zeros(2),
-        skip=rng.normal(size=(2, 2)),
+        name="sum", weight=integers(rng, 2, 2, step=0.01), bias=np.zeros(2), skip=rng.normal(size=(2, 2)),
         skips=2,
-    )
+    )  # fmt: skip
     network = Network(layers=[first, skip])
     given = [
         IntegerWeights(layer="sum", weight="weight", bits=8, largest=127, zero_points=False, steps=(0.01,))
@@ -146,12 +143,9 @@ def test_integers_of_one_of_several_reads():
     first = Lstm(w_ih=rng.normal(size=(8, 2)), w_hh=rng.normal(size=(8, 2)), bias=np.zeros(8))
     known = integers(rng, 8, 2, step=0.01)
     both = Lstm(
-        name="both",
-        w_ih=np.concatenate([rng.normal(size=(8, 2)), known], axis=1),
-        w_hh=rng.normal(size=(8, 2)),
-        bias=np.zeros(8),
-        reads=(Read(width=2), Read(back=2, width=2)),
-    )
+        name="both", w_ih=np.concatenate([rng.normal(size=(8, 2)), known], axis=1),
+        w_hh=rng.normal(size=(8, 2)), bias=np.zeros(8), reads=(Read(width=2), Read(back=2, width=2)),
+    )  # fmt: skip
     network, rows = Network(layers=[first, both]), IntegerRows()
     rows.add("W", known, np.full_like(known, 0.01), 8, False)
     given, notes = rows.find(network)

@@ -191,13 +191,10 @@ def registers_of_map(
         described = REGISTERS[register]
         fields = {
             field.name: (
-                field.low,
-                field.high - field.low + 1,
-                resets[register.name, field.name],
-                described.access,
+                field.low, field.high - field.low + 1, resets[register.name, field.name], described.access,
             )
             for field in described.fields
-        } or {"VALUE": (0, 32, resets[register.name, "VALUE"], described.access)}
+        } or {"VALUE": (0, 32, resets[register.name, "VALUE"], described.access)}  # fmt: skip
         found[register.name] = (4 * register, fields)
     return found
 
@@ -208,16 +205,13 @@ def registers_of_rdl(top):
             register.absolute_address,
             {
                 field.inst_name: (
-                    field.lsb,
-                    field.width,
-                    field.get_property("reset"),
-                    field.get_property("sw").name,
+                    field.lsb, field.width, field.get_property("reset"), field.get_property("sw").name,
                 )
                 for field in register.fields()
             },
         )
         for register in top.registers()
-    }
+    }  # fmt: skip
 
 
 def registers_of_xml(path: Path):

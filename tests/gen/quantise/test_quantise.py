@@ -122,16 +122,13 @@ def test_bounds_hold_for_random_inputs() -> None:
     assert np.abs(lstm.w_ih @ x).max() <= bound < 1 << (numerics.accumulator.bits - 1)
 
 
-@pytest.mark.parametrize(
-    ("calibration", "message"),
-    [
-        (np.zeros((4, 6)), r"must be \(T, 5\) or \(T, N, 5\)"),
-        (np.zeros((0, 5)), "not empty"),
-        (np.full((4, 5), np.nan), "must be finite, but those of step 0, sequence 0, value 0 are nan"),
-        (np.zeros((4, 5), dtype=complex), "real numbers"),
-        (np.array([["a"] * 5]), "real numbers"),
-    ],
-)
+@pytest.mark.parametrize(("calibration", "message"), [
+    (np.zeros((4, 6)), r"must be \(T, 5\) or \(T, N, 5\)"),
+    (np.zeros((0, 5)), "not empty"),
+    (np.full((4, 5), np.nan), "must be finite, but those of step 0, sequence 0, value 0 are nan"),
+    (np.zeros((4, 5), dtype=complex), "real numbers"),
+    (np.array([["a"] * 5]), "real numbers"),
+])  # fmt: skip
 def test_bad_calibration_is_refused(calibration: np.ndarray, message: str) -> None:
     with pytest.raises(InputError, match=message):
         quantise(network(), calibration=calibration)
@@ -143,14 +140,11 @@ def test_unbuildable_formats_are_refused() -> None:
         quantise(network(), settings)
 
 
-@pytest.mark.parametrize(
-    ("scale", "bias", "message"),
-    [
-        (1e12, 0.0, "layer 'lstm' has weights and biases up to"),
-        (1e300, 0.0, "layer 'lstm' has weights and biases up to"),
-        (1.0, -1e14, "layer 'lstm' has weights and biases up to 1e\\+14"),
-    ],
-)
+@pytest.mark.parametrize(("scale", "bias", "message"), [
+    (1e12, 0.0, "layer 'lstm' has weights and biases up to"),
+    (1e300, 0.0, "layer 'lstm' has weights and biases up to"),
+    (1.0, -1e14, "layer 'lstm' has weights and biases up to 1e\\+14"),
+])  # fmt: skip
 def test_sums_too_large_to_build_are_refused(scale: float, bias: float, message: str) -> None:
     source = network(scale).layers[0]
     lstm = source.replace(bias=source.bias + bias)

@@ -82,29 +82,20 @@ class Toy(FpgaFamily):
         for size in (9, 90)
     )  # fmt: skip
     cells = Cells(
-        luts={"SB_LUT4": 1},
-        flip_flops=("SB_DFF",),
-        multipliers={"TOY_MULT18": 1},
+        luts={"SB_LUT4": 1}, flip_flops=("SB_DFF",), multipliers={"TOY_MULT18": 1},
         block_rams=dict.fromkeys(("SB_RAM40_4K", "SB_RAM40_4KNR", "SB_RAM40_4KNW", "SB_RAM40_4KNRNW"), 1),
-        others=("SB_CARRY",),
-        packed=("_TILE", "$toy"),
-    )
+        others=("SB_CARRY",), packed=("_TILE", "$toy"),
+    )  # fmt: skip
     place_route = PlaceRoute(
-        program="nextpnr-toy",
-        package="yowasp-nextpnr-toy",
-        constraint_options=("--toy-pins", "{}"),
+        program="nextpnr-toy", package="yowasp-nextpnr-toy", constraint_options=("--toy-pins", "{}"),
         pin_lines=lambda pin: [f"pin {pin.port} at {pin.site}"],
-        clock_lines=lambda port, hertz: [f"clock {port} {hertz} Hz"],
-        router="router1",
-    )
+        clock_lines=lambda port, hertz: [f"clock {port} {hertz} Hz"], router="router1",
+    )  # fmt: skip
     bitstream = BitstreamTools(
-        constraint_file="top.toy",
-        result_options=("--toy", "routed.toy"),
-        bitstream_file="top.bits",
+        constraint_file="top.toy", result_options=("--toy", "routed.toy"), bitstream_file="top.bits",
         find_packer=lambda: find_tool("toypack", "toy-tools", "run_toypack", "a bitstream for toy", None),
-        pack_arguments=lambda chosen, routed, target: [chosen.grade, routed, target],
-        pll=ToyPll(),
-    )
+        pack_arguments=lambda chosen, routed, target: [chosen.grade, routed, target], pll=ToyPll(),
+    )  # fmt: skip
     estimates = ToyEstimates()
 
     def yosys(self, device: FpgaDevice) -> Yosys:
