@@ -125,8 +125,7 @@ def test_without_its_files_a_recipe_fails(tmp_path: Path) -> None:
     (tmp_path / "proof.py").write_text(SECTIONS["Plug-ins"].blocks[0][2])
     (tmp_path / "prove.py").write_text({name: text for _, name, text in recipe.blocks}["prove.py"])
     done = run_proof(tmp_path)
-    assert done.returncode != 0
-    assert "activation must be one of identity, relu" in done.stderr
+    assert done.returncode != 0 and "activation must be one of identity, relu" in done.stderr
     assert "not 'log_sigmoid'" in done.stderr
 
 

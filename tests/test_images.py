@@ -177,8 +177,7 @@ def test_register_port_is_the_cores():
     ]
     ready, valid, data = simulate(dut, driven, lambda: [dut.bus.ready, dut.bus.read_valid, dut.bus.read_data])
     assert ready == levels(rows["bus_ready"])
-    assert valid == levels(rows["bus_read_valid"])
-    assert cycles(valid)
+    assert valid == levels(rows["bus_read_valid"]) and cycles(valid)
     word = [str(data[cycle]) if valid[cycle] else None for cycle in range(len(data))]
     assert rows["bus_read_data"].cells == word
 
@@ -201,8 +200,7 @@ def test_step_is_the_cores():
     for row, beat, result in zip(units, cycles(narrowed)[:8], cycles(results), strict=True):
         begins = {row.cells[cycle]: cycle for cycle in row.starts}
         assert list(begins)[1:] == list("o*+hsngctH")
-        assert begins["n"] == beat and begins["s"] == beat - 1
-        assert begins["H"] == result
+        assert begins["n"] == beat and begins["s"] == beat - 1 and begins["H"] == result
         pipeline = manifest.parameters.pipeline
         assert begins["*"] - begins["o"] == pipeline.operand
         assert begins["+"] - begins["*"] == pipeline.multiplier

@@ -152,8 +152,7 @@ def transposing(first):
 )
 def test_what_a_module_tells(make, order):
     report = read_model(make()).report
-    assert report.batch_first is order
-    assert bool(report.layout) == bool(order)
+    assert report.batch_first is order and bool(report.layout) == bool(order)
 
 
 def test_the_callers_word_comes_first_and_doubt_is_told():

@@ -97,8 +97,7 @@ def test_users_tests(pristine: Path, tmp_path: Path) -> None:
     assert "7 failed, 1 passed" in printed, printed
     for sentence in SENTENCES.values():
         assert sentence in printed, printed
-    assert "fails_once: " in printed
-    assert "AssertionError: assert 'tiny' == 'other'" in printed
+    assert "fails_once: " in printed and "AssertionError: assert 'tiny' == 'other'" in printed
     waves = re.search(r"^waveforms: (.*)$", printed, re.MULTILINE)
     assert waves is not None and Path(waves[1]).stat().st_size > 0
     assert "Traceback" in printed and "pytest_plugin.py" not in printed

@@ -101,8 +101,7 @@ def test_products_of_one_cycle() -> None:
 def test_terms_of_adders() -> None:
     """The accumulator's own term is one more than what the tree leaves."""
     assert CASES["wide words"].adders == [[4, 4]]
-    assert CASES["wider words"].adders == [[4, 4, 4, 4], [2, 2]]
-    assert CASES["six terms"].adders == []
+    assert CASES["wider words"].adders == [[4, 4, 4, 4], [2, 2]] and CASES["six terms"].adders == []
 
 
 @pytest.mark.slow

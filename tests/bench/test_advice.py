@@ -44,8 +44,7 @@ def test_what_is_promised_holds_on_other_data(name: str, sequences: int, widths:
     case = Case(name, "drawn", Metric("none", 0.0), lambda _: drawn(network, sequences))
     found = measure_advice(case, case.load(None), *widths)
     assert found.advice is not None and found.advice.rms_error < 0.95 * found.now
-    assert abs(found.ratio - 1) < 0.1
-    assert found.uncertainty is not None and found.uncertainty < 0.05
+    assert abs(found.ratio - 1) < 0.1 and found.uncertainty is not None and found.uncertainty < 0.05
 
 
 def test_rows_are_printed(capsys, monkeypatch) -> None:

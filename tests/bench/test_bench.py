@@ -36,8 +36,7 @@ def found(builds: Path) -> BenchResult:
     )  # fmt: skip
     assert done.exit_code == 0, done.stderr
     fields = json.loads(done.stdout)
-    assert fields.pop("notes")
-    assert fields.pop("next") is None
+    assert fields.pop("notes") and fields.pop("next") is None
     assert fields == json.loads(saved.read_text())
     return BenchResult.model_validate_json(saved.read_text())
 
@@ -162,8 +161,7 @@ def test_without_rtl_nothing_is_built(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_engines")
 def test_difference_fails(builds: Path, found: BenchResult, monkeypatch: pytest.MonkeyPatch) -> None:
     hardware = measure_cycles(SHAPES["traffic20"], builds / "traffic20", 4)
-    assert hardware.agrees
-    assert not hardware.replace(words_different=1).agrees
+    assert hardware.agrees and not hardware.replace(words_different=1).agrees
     assert not hardware.replace(steps_off_cycle=1).agrees
     assert not hardware.replace(measured_latency=60).agrees
     monkeypatch.setattr(
@@ -185,8 +183,7 @@ def test_post_route_clock(tmp_path: Path) -> None:
         json.dumps({"implementations": [{"device": "up5k", "fmax_median_mhz": 30}, implementation]})
     )
     clock = post_route(tmp_path)
-    assert clock is not None
-    assert clock.label == "201.5 MHz post-route, lfe5u-85f grade 8"
+    assert clock is not None and clock.label == "201.5 MHz post-route, lfe5u-85f grade 8"
     assert post_route(tmp_path, ("lfe5u-85f",)) == clock
     several = implementation | {"cores": 4, "fmax_median_mhz": 150}
     report.write_text(json.dumps({"implementations": [implementation, several]}))
@@ -195,8 +192,7 @@ def test_post_route_clock(tmp_path: Path) -> None:
         json.dumps({"implementations": [{"device": "up5k", "fmax_median_mhz": 30}, implementation]})
     )
     other = post_route(tmp_path, ("up5k",))
-    assert other is not None
-    assert other.label == "30 MHz post-route, up5k"
+    assert other is not None and other.label == "30 MHz post-route, up5k"
     assert post_route(tmp_path, ("up5k-ice",)) is None
     report.write_text(json.dumps({"implementations": [implementation | {"fmax_median_mhz": None}]}))
     assert post_route(tmp_path) is None
@@ -229,8 +225,7 @@ def test_schema_names_what_users_read() -> None:
 ])  # fmt: skip
 def test_wrong_arguments_end_with_2(arguments: list[str]) -> None:
     done = CliRunner().invoke(app, ["bench", *arguments])
-    assert done.exit_code == 2
-    assert done.stderr.count("error: ") == 1
+    assert done.exit_code == 2 and done.stderr.count("error: ") == 1
 
 
 def test_builds_are_used_again_unless_their_verilog_is_another(found: BenchResult, builds: Path) -> None:

@@ -41,8 +41,7 @@ def test_every_link_of_a_board_has_times(name: str, pristine: Path):
     clock = float(board.clock_range[0]) / 1e6
     for link in board.links:
         found = predict_wire(manifest, link_timing(board, link, clock))
-        assert found.link == link
-        assert found.core_us + found.wire_us < found.pins_us < found.host_us
+        assert found.link == link and found.core_us + found.wire_us < found.pins_us < found.host_us
         assert 1e6 / found.host_us < found.host_steps_per_second <= found.steps_per_second
 
 

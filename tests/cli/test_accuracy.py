@@ -97,8 +97,7 @@ def test_with_the_model(cli, files, narrow):
     assert list(parts) == ["weights", "activations", "tables", "state"]
     assert min(parts.values(), key=lambda each: each["without"]) is parts["weights"]
     assert parts["weights"]["without"] < output["rms_error"] / 2
-    assert "weights" in found.json["verdict"]
-    assert found.json["advice"]["changes"]["weight_bits"] > 4
+    assert "weights" in found.json["verdict"] and found.json["advice"]["changes"]["weight_bits"] > 4
     assert "--weight-bits" in found.json["verdict"]
     score = found.json["score"]
     assert score["labels"] == labels.size
@@ -166,8 +165,7 @@ def test_without_the_model(cli, files):
     before = snapshot(files / "build")
     page = files / "page.html"
     found = cli("accuracy", files / "build", "--input", files / "x.npy", "-o", page, "--json").good()
-    assert not found.json["model"]
-    assert found.json["widths"] == []
+    assert not found.json["model"] and found.json["widths"] == []
     assert [each["part"] for each in found.json["output"]["parts"]] == ["activations", "tables", "state"]
     assert "rounded weights not counted" in found.json["verdict"]
     assert any("--model" in note for note in found.json["notes"])
@@ -212,14 +210,11 @@ def test_targets_and_last_steps(narrow):
     lengths = np.array([12, 5, 8])
     last = y[lengths - 1, np.arange(COUNT)]
     score = build.accuracy(x, labels=last + 0.25, lengths=lengths).score
-    assert score is not None
-    assert score.measure == "mean absolute error"
-    assert score.fixed_score == pytest.approx(0.25)
-    assert score.labels == last.size
+    assert score is not None and score.measure == "mean absolute error"
+    assert score.fixed_score == pytest.approx(0.25) and score.labels == last.size
     assert score.changed is None
     classes = build.accuracy(x, labels=last.argmax(axis=1), lengths=lengths).score
-    assert classes is not None
-    assert classes.fixed_score == 1.0
+    assert classes is not None and classes.fixed_score == 1.0
     alone = build.accuracy(x[:, 0], labels=y[:, 0].argmax(axis=1)).score
     assert alone is not None
     assert (alone.fixed_score, alone.labels) == (1.0, STEPS)

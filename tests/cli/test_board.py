@@ -92,8 +92,7 @@ def test_clock_reset_and_leds(on_board: OnBoard, line: BoardPort):
     with LinkTransport(line, on_board.manifest, seed=1) as transport:
         assert transport.read(Register.ID).tolist() == [IDENTITY]
         assert transport.read(Register.BUILD).tolist() == [on_board.manifest.build_number]
-        assert native.leds & 3 == 3
-        assert native.bad_stops == 0
+        assert native.leds & 3 == 3 and native.bad_stops == 0
 
 
 def test_waiting_for_less_than_a_cycle_takes_time(line: BoardPort):

@@ -82,8 +82,7 @@ def test_generate(cli, model, tmp_path):
     assert cell.limit >= 1.25 * 20 and cell.fraction == 11
     before = snapshot(tmp_path / "b")
     people = cli(*arguments)
-    assert people.code == 0
-    assert "step latency" in people.out
+    assert people.code == 0 and "step latency" in people.out
     # The last line says how good it is.
     verdict = result.json["verdict"]
     assert verdict == BuildReport.load(tmp_path / "b").verdict
@@ -124,8 +123,7 @@ def test_broken_models_are_refused(cli, tmp_path, case):
     assert not result.out
     assert [found.name for found in tmp_path.iterdir()] == ["models"]
     as_json = cli("inspect", path, "--json")
-    assert as_json.code == 2
-    assert as_json.json["error"] == as_json.json["model"]["refusal"]
+    assert as_json.code == 2 and as_json.json["error"] == as_json.json["model"]["refusal"]
     assert not as_json.json["supported"]
 
 
@@ -153,8 +151,7 @@ def test_wrong_options_are_refused(cli, model, tmp_path, arguments, words):
     cli("generate", model, "-o", tmp_path / "b", *plain, *arguments).refused(*words)
     assert not list(tmp_path.iterdir())
     as_json = cli("generate", model, "-o", tmp_path / "b", *plain, *arguments, "--json")
-    assert as_json.code == 2
-    assert as_json.err == f"error: {as_json.json['error']}\n"
+    assert as_json.code == 2 and as_json.err == f"error: {as_json.json['error']}\n"
 
 
 def test_wrong_calibration_data_are_refused(cli, model, tmp_path):
@@ -194,8 +191,7 @@ def test_inspect_model(cli, model):
     assert result.code == 0
     assert [layer["kind"] for layer in result.json["layers"]] == ["lstm", "dense"]
     people = cli("inspect", model, *DENSE)
-    assert people.code == 0
-    assert "supported" in people.out and "fc" in people.out
+    assert people.code == 0 and "supported" in people.out and "fc" in people.out
 
 
 def test_inspect_refused_model_shows_its_nodes(cli, tmp_path):
@@ -425,11 +421,9 @@ def test_saturation_is_a_note(cli, pristine, tmp_path):
     np.save(tmp_path / "x.npy", np.full((1, INPUTS), 100.0))
     arguments = ("run", pristine, "--backend", "golden", "--input", tmp_path / "x.npy")
     result = cli(*arguments)
-    assert result.code == 0
-    assert result.err.startswith("note: ") and result.err.count("\n") == 1
+    assert result.code == 0 and result.err.startswith("note: ") and result.err.count("\n") == 1
     as_json = cli(*arguments, "--json")
-    assert as_json.json["input_saturations"] == INPUTS
-    assert len(as_json.json["notes"]) == 1
+    assert as_json.json["input_saturations"] == INPUTS and len(as_json.json["notes"]) == 1
     # The command leaves warnings as it found them.
     with pytest.warns(SaturationWarning):
         warnings.warn("x", SaturationWarning, stacklevel=1)
@@ -510,8 +504,7 @@ def test_simulate_fails_where_cycles_differ(cli, pristine, monkeypatch):
     predict = StepSchedule.offered
     monkeypatch.setattr(StepSchedule, "offered", lambda *given: [cycle + 1 for cycle in predict(*given)])
     result = cli("simulate", pristine, "--simulator", "icarus", "--steps", "3")
-    assert result.code == 1
-    assert "FAILED" in result.out
+    assert result.code == 1 and "FAILED" in result.out
 
 
 @pytest.mark.rtl
@@ -526,8 +519,7 @@ def test_simulate_fails_where_words_differ(cli, pristine, monkeypatch):
     monkeypatch.setattr(SimulatedDevice, "run_steps", wrong)
     result = cli("simulate", pristine, "--simulator", "icarus", "--steps", "3", "--json")
     assert result.code == 1, result.err
-    assert result.json["passed"] is False
-    assert result.json["output_different"] == 1
+    assert result.json["passed"] is False and result.json["output_different"] == 1
     # Step by step, one of each of two streams: the fourth is the second step of the second.
     assert result.json["first_difference"].startswith("y[1, 1, 1] is ")
 
@@ -563,8 +555,7 @@ def test_no_traceback_without_debug(cli, model, tmp_path, monkeypatch, error, co
     arguments = ("generate", model, "-o", tmp_path / "b", *DENSE)
     result = cli(*arguments, "--json")
     assert result.code == code
-    assert words in result.err and result.err.count("\n") == 1
-    assert words in result.json["error"]
+    assert words in result.err and result.err.count("\n") == 1 and words in result.json["error"]
     assert "Traceback" in cli(*arguments, "--debug").err
     assert not list(tmp_path.iterdir())
 

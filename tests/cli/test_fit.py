@@ -435,8 +435,7 @@ def test_what_was_tried_is_told_of_the_formats_that_fit(tmp_path):
     data = Calibration.of(network, x)
     generate_build(network, tmp_path / "b", settings=settings, fit=request, calibration=x)
     report = BuildReport.load(tmp_path / "b")
-    assert report.asked is not None
-    assert report.asked.settings != settings
+    assert report.asked is not None and report.asked.settings != settings
     found = choose_formats(network, report.asked.settings, data)
     assert report.trials == found.trials and len(found.trials) > 1
     assert report.asked.calibration == data.digest

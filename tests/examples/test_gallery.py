@@ -23,8 +23,7 @@ def test_a_section_has_a_picture_and_a_command(section: str) -> None:
     (picture,) = PICTURE.findall(section)
     assert len(re.findall(r"^```sh\n.+\n```$", section, re.MULTILINE)) == 1
     svg = (DOCS / picture).read_text()
-    assert len(svg) < 40_000
-    assert "@media(prefers-color-scheme:dark)" in svg
+    assert len(svg) < 40_000 and "@media(prefers-color-scheme:dark)" in svg
     assert svg.count("#1f2328") == 1, "only the style states the ink"
 
 

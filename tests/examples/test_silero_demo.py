@@ -181,8 +181,7 @@ class TestResults:
         told = found.as_json()["convolutions"]
         assert told["words"] == {"compared": 48, "different": 0}
         assert told["cycles"] == {"predicted": 4000, "measured": 4000}
-        assert told["costs"]["with_them"]["inputs"] == 3
-        assert told["host_us"] == 22.0
+        assert told["costs"]["with_them"]["inputs"] == 3 and told["host_us"] == 22.0
 
     def test_cycle_gate_fails(self, found: results.Results) -> None:
         interval = found.rtl.intervals[0]

@@ -25,8 +25,7 @@ def tasks(monkeypatch):
 @pytest.mark.slow
 def test_the_adding_problem_at_four_bits(tasks):
     (row,) = tasks.adding()
-    assert row.in_float > 90.0
-    assert row.trained >= row.in_float - 1.0
+    assert row.in_float > 90.0 and row.trained >= row.in_float - 1.0
     assert row.trained > row.rounded
 
 
@@ -34,8 +33,7 @@ def test_the_adding_problem_at_four_bits(tasks):
 def test_digits_at_four_bits(tasks):
     pytest.importorskip("sklearn")
     (row,) = tasks.digits()
-    assert row.in_float > 95.0
-    assert row.trained >= row.in_float - 1.0
+    assert row.in_float > 95.0 and row.trained >= row.in_float - 1.0
 
 
 def test_streams_go_on_with_their_state(tasks):
@@ -59,8 +57,7 @@ def test_the_command_prints_a_table(tasks, capsys, monkeypatch):
     monkeypatch.setitem(tasks.TASKS, "digits", lambda weight_bits, progress: [row])
     assert tasks.main(["digits", "--weight-bits", "2"]) == 0
     found = capsys.readouterr().out
-    assert "recognised, %" in found
-    assert "95.25" in found
+    assert "recognised, %" in found and "95.25" in found
 
 
 def test_pruned_tasks_show_their_cycles(tasks, monkeypatch, capsys):
@@ -99,8 +96,7 @@ def test_scenes_are_the_same_for_a_seed(tasks, monkeypatch):
     monkeypatch.setattr("subprocess.run", speak)
     seconds = 3 * speech.SCENE / speech.RATE
     made = speech.make_speech(seconds, 0)
-    assert made.shape == (3 * speech.SCENE,)
-    assert made.dtype == np.float32
+    assert made.shape == (3 * speech.SCENE,) and made.dtype == np.float32
     assert 0.001 < np.abs(made).max() <= 1.0
     np.testing.assert_array_equal(speech.make_speech(seconds, 0), made)
     assert not np.array_equal(speech.make_speech(seconds, 1), made)
@@ -171,8 +167,7 @@ def test_a_tagger_learns_its_float_networks_tags(tasks):
     for word, mine in zip(words[200:], wanted, strict=True):
         assert mine == tagger.decode(module(torch.tensor([tagger.encode(word)]))[0].detach().numpy())
     row = tasks.tags("drawn", "letters", letters, taggers.same_letters, 2, 8, 60)
-    assert row.in_float == 100.0
-    assert row.rounded < row.trained <= 100.0
+    assert row.in_float == 100.0 and row.rounded < row.trained <= 100.0
 
     def agreement(run):
         return taggers.same_letters(letters.tags(run), wanted)
@@ -215,8 +210,7 @@ def test_words_that_choose_are_not_trained_on(tasks):
 def test_agreement_of_letters_and_words(tasks):
     taggers = importlib.import_module("taggers")
     found, wanted = [["a", "b", "b"], ["a"]], [["a", "b", "a"], ["a"]]
-    assert taggers.same_letters(found, wanted) == 75.0
-    assert taggers.same_words(found, wanted) == 50.0
+    assert taggers.same_letters(found, wanted) == 75.0 and taggers.same_words(found, wanted) == 50.0
 
 
 def test_features_of_a_tone(tasks):
@@ -227,8 +221,7 @@ def test_features_of_a_tone(tasks):
     for band in (5, 16, 30):
         tone = 700 * (10 ** (mel[band + 1] / 2595) - 1)
         found = keywords.features(0.1 * np.sin(2 * np.pi * tone * at))
-        assert found.shape == (49, keywords.BANDS)
-        assert (found.argmax(axis=1) == band).all()
+        assert found.shape == (49, keywords.BANDS) and (found.argmax(axis=1) == band).all()
     np.testing.assert_allclose(keywords.features(np.zeros(keywords.RATE)), np.log10(1e-4) / 3.0)
 
 
@@ -249,8 +242,7 @@ def test_keywords_are_held_out_by_accent_and_voice(tasks, monkeypatch):
         assert [text for text, _, _ in asked] == [keywords.KEYWORDS[word] for word in spoken.words]
         heard[voices] = {name for _, *names in asked for name in names}
     first, second = heard.values()
-    assert len(first) > 10
-    assert not first & second
+    assert len(first) > 10 and not first & second
 
 
 def test_every_step_at_two_widths(tasks):
@@ -285,13 +277,11 @@ def test_every_step_at_two_widths(tasks):
 @pytest.mark.parametrize(("name", "least"), [("uzmorph", 99.0), ("arabic", 99.0)])
 def test_published_taggers_at_four_bits(tasks, name, least):
     (row,) = tasks.TASKS[name]()
-    assert row.trained >= least
-    assert row.trained > row.rounded
+    assert row.trained >= least and row.trained > row.rounded
 
 
 @pytest.mark.slow
 def test_keywords_at_four_and_two_bits(tasks):
     four, two = tasks.keywords()
-    assert four.in_float > 90.0
-    assert four.trained >= four.in_float - 1.0
+    assert four.in_float > 90.0 and four.trained >= four.in_float - 1.0
     assert two.trained >= two.in_float - 2.0

@@ -102,8 +102,7 @@ def test_fifos_of_a_wrapper(tmp_path: Path):
     stat = json.loads((tmp_path / "stat.json").read_text())["design"]["num_cells_by_type"]
     counted = count_cells(stat, fpga_family("ice40").cells)
     found = estimate(wide, find_device("up5k"))
-    assert found is not None
-    assert found.wrapper_block_rams == counted.block_rams > 0
+    assert found is not None and found.wrapper_block_rams == counted.block_rams > 0
     used = {each.resource: each.used for each in demands(found, find_device("up5k").device)}
     assert used["block RAMs"] == found.block_rams + counted.block_rams
 
@@ -217,8 +216,7 @@ def test_large_memories():
         < count_blocks(manifest("ice40", lanes=4, macs=2), ICE40).block_rams
     )
     up5k, hx8k = find_device("up5k"), find_device("hx8k")
-    assert estimate(large, up5k).large_rams == 4
-    assert not estimate(large, hx8k).fits
+    assert estimate(large, up5k).large_rams == 4 and not estimate(large, hx8k).fits
     with pytest.raises(ConfigurationError, match=r"4 large memory blocks \(it has 0\)"):
         check_estimate("tiny", estimate(large, hx8k), hx8k.device)
     with pytest.raises(ConfigurationError, match="`weight_memory` must be block on ecp5"):
@@ -291,8 +289,7 @@ def test_against_synthesis(device: str, tmp_path):
 def test_clock_and_latency():
     made = manifest("ecp5", lanes=4, macs=2)
     slow, fast = (estimate(made, find_device(f"lfe5u-85f-{grade}")) for grade in (6, 8))
-    assert slow is not None and fast is not None
-    assert slow.fmax_mhz < fast.fmax_mhz <= 271
+    assert slow is not None and fast is not None and slow.fmax_mhz < fast.fmax_mhz <= 271
     assert fast.step_latency_us == pytest.approx(made.cycles.step_latency_cycles / fast.fmax_mhz, rel=1e-3)
     small = estimate(made, find_device("lfe5u-12f-8"))
     assert small is not None and small.luts == fast.luts

@@ -58,8 +58,7 @@ def test_ecp5(source: int, kilohertz: int):
 ])  # fmt: skip
 def test_known_clocks(family: str, source: int, wanted: str, found: str):
     pll = find_pll(family, source * M, Fraction(wanted) * M)
-    assert pll.output_hz == Fraction(found) * M
-    assert megahertz(pll.output_hz) == found
+    assert pll.output_hz == Fraction(found) * M and megahertz(pll.output_hz) == found
 
 
 def test_ice40_parameters_make_the_clock():

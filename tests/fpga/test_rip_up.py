@@ -66,8 +66,7 @@ def test_three_passes_without_gain_end_it_and_the_best_one_is_routed_again(tmp_p
 
 def test_nothing_is_gained(tmp_path):
     router = Router(tmp_path, 150.0, [150, 140, 149, 148])
-    assert router.kept() == (150, "route")
-    assert len(router.asked) == 2
+    assert router.kept() == (150, "route") and len(router.asked) == 2
 
 
 def test_a_worse_end_than_a_pass_before(tmp_path):

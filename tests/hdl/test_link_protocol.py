@@ -198,12 +198,10 @@ def test_repeated_requests_are_not_carried_out_again(pair: Pair) -> None:
         Frame(FrameType.READ, SESSION, pair.next + k, pair.next, bytes([Register.ID, 1])) for k in range(3)
     ]
     lines = [frame.to_wire() for frame in frames]
-    assert len(pair.ask(lines[0])) == 1
-    assert pair.ask(lines[0]) == []
+    assert len(pair.ask(lines[0])) == 1 and pair.ask(lines[0]) == []
     # The next but one gives a notice, once.
     assert [frame.type for frame in pair.ask(lines[2])] == [FrameType.REPORT]
-    assert pair.ask(lines[2]) == []
-    assert len(pair.ask(lines[1] + lines[2])) == 2
+    assert pair.ask(lines[2]) == [] and len(pair.ask(lines[1] + lines[2])) == 2
     # All three are kept: only an acknowledgement frees them.
     resume = Frame(FrameType.RESUME, SESSION, 7, pair.next + 1, b"")
     again = pair.ask(resume.to_wire())
@@ -228,8 +226,7 @@ def test_what_is_no_frame_is_dropped(pair: Pair, body: bytes) -> None:
     ]
     for data in bad:
         assert pair.ask(data) == []
-    assert pair.line.errors == errors + len(bad)
-    assert len(pair.ask(b"\0\0" + line + b"\0\0")) == 1
+    assert pair.line.errors == errors + len(bad) and len(pair.ask(b"\0\0" + line + b"\0\0")) == 1
 
 
 def test_sessions(pair: Pair) -> None:

@@ -110,8 +110,7 @@ def test_register_is_zero_on_demand() -> None:
 def test_uses_share_their_delays() -> None:
     bench = Bench()
     later = bench.a.later(2)
-    assert bench.a.at(1) is later.value
-    assert bench.a.at(3) is later.at(3)
+    assert bench.a.at(1) is later.value and bench.a.at(3) is later.at(3)
     constant = Staged(bench.m, Const(1), 0)
     assert constant.at(4) is constant.value
     assert bench.run(later) == [a for a, _ in INPUTS]

@@ -121,8 +121,7 @@ def test_old_request_is_not_noticed(bench):
 def test_resume_sends_again_what_is_not_acknowledged(bench):
     bench(write(0), write(1), write(2))
     resumed = bench(Frame(F.RESUME, SESSION, 99, 1))
-    assert resumed[0][:4] == (F.REPORT, SESSION, 99, 3)
-    assert resumed[1:] == [done(1, 3), done(2, 3)]
+    assert resumed[0][:4] == (F.REPORT, SESSION, 99, 3) and resumed[1:] == [done(1, 3), done(2, 3)]
     # An old acknowledgement, and one of what does not exist, mean nothing.
     for ack in (0, 4, 0x8000, 0xFFFF):
         assert bench(Frame(F.RESUME, SESSION, 99, ack))[1:] == [done(1, 3), done(2, 3)]
@@ -141,8 +140,7 @@ def test_stranger_is_told_and_changes_nothing(bench):
 
 def test_hello_swaps_only_what_it_knows(bench):
     bench(write(0))
-    assert bench.hello().type == F.REPORT
-    assert bench.hello(0x1111, believed=0).type == F.LOST
+    assert bench.hello().type == F.REPORT and bench.hello(0x1111, believed=0).type == F.LOST
     assert bench(Frame(F.RESUME, SESSION, 6, 0))[1:] == [done(0, 1)]
     assert bench.hello(0x1111, believed=SESSION)[:4] == (F.REPORT, 0x1111, 7, 0)
     # The first session's HELLO comes late, and is not taken.

@@ -127,8 +127,7 @@ def test_a_build_calibrated_and_run_with_padding_in_front(tmp_path):
     errors = [one.accuracy(x, lengths=LENGTHS), other.accuracy(given, lengths=LENGTHS, pad="front")]
     assert errors[0].output == errors[1].output
     compared = other.simulate(given, LENGTHS, pad="front", simulator="icarus", steps=2, verify=False)
-    assert compared.passed
-    assert compared.steps == 5
+    assert compared.passed and compared.steps == 5
 
 
 def test_a_prepared_model_has_its_padding_already(tmp_path):

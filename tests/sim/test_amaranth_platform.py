@@ -195,8 +195,7 @@ def test_multiplier_pair(size: tuple[int, int], shared: bool, stages: int) -> No
             await ctx.tick()
             wanted = coming.popleft()
             if wanted is not None:
-                assert ctx.get(first) == wanted[0]
-                assert ctx.get(second) + ctx.get(carry) == wanted[1]
+                assert ctx.get(first) == wanted[0] and ctx.get(second) + ctx.get(carry) == wanted[1]
                 carries[0] += ctx.get(carry)
 
     simulation = simulator(m)

@@ -40,8 +40,7 @@ def rewrite(device: Transport, region: Region) -> None:
     words = device.read(Register.DATA, WORDS[region])
     device.write(Register.ROW, [0])
     device.write(Register.DATA, words)
-    assert device.read(Register.ROW)[0] == 1
-    assert device.read(Register.SELECT)[0] == region << 28
+    assert device.read(Register.ROW)[0] == 1 and device.read(Register.SELECT)[0] == region << 28
 
 
 WORDS: dict[Region, int] = {}

@@ -49,12 +49,10 @@ def device(request, core, manifest):
 
 
 def test_is_a_transport(core, device) -> None:
-    assert isinstance(device, Transport)
-    assert device.read(Register.ID).tolist() == [0x4C53544D]
+    assert isinstance(device, Transport) and device.read(Register.ID).tolist() == [0x4C53544D]
     streams, x = core.stimulus(50)
     y = device.exchange(streams.astype(np.int64), x.astype(np.int64))
-    assert y.dtype == np.int64
-    assert (y == core.expected(streams, x)).all()
+    assert y.dtype == np.int64 and (y == core.expected(streams, x)).all()
     assert (device.last_cycles.latency == core.latency).all()
     assert device.cycle > device.last_cycles.offered[-1]
     assert device.exchange(streams[:0], x[:0]).shape == (0, 5)

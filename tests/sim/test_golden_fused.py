@@ -43,8 +43,7 @@ def test_what_is_fused() -> None:
         Dense(weight=np.eye(4), bias=np.zeros(4), activation=name)
         for name in ("identity", "relu", "sigmoid", "tanh", "leaky_relu")
     ]
-    assert fused(lstm, other, *heads[:4])
-    assert not fused(lstm, heads[4])
+    assert fused(lstm, other, *heads[:4]) and not fused(lstm, heads[4])
     # A dense layer in front of an LSTM, or a step that reads more than the layer before.
     assert not fused(lstm, heads[0], other)
     assert not fused(lstm, other, heads[0].replace(skip=np.eye(4)))

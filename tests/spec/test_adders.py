@@ -68,12 +68,10 @@ def test_sharing_saves_adders_and_no_row_gets_deeper(seed: int) -> None:
 def test_equal_rows_take_no_adders_of_their_own() -> None:
     row = [3, -5, 7, 2]
     one, four = (share_adders(np.array([row] * count)) for count in (1, 4))
-    assert len(four.adders) == len(one.adders)
-    assert four.rows[0] == four.rows[3]
+    assert len(four.adders) == len(one.adders) and four.rows[0] == four.rows[3]
 
 
 def test_a_row_of_zeros_is_none() -> None:
     graph = share_adders(np.array([[0, 0], [0, 4]]))
-    assert graph.rows[0] is None
-    assert not graph.adders
+    assert graph.rows[0] is None and not graph.adders
     assert graph.compute([5, -3]) == [0, -12]

@@ -103,8 +103,7 @@ def test_direct_tables_need_one_stage_to_shift():
 def test_slopes_of_luts_have_a_register_inside():
     hard, soft = (Parameters.for_family("ice40", slope_multipliers=kind) for kind in ("dsp", "lut"))
     assert (hard.pipeline.slope, soft.pipeline.slope) == (1, 2)
-    assert soft.pipeline_name == "default"
-    assert soft.activation == hard.activation + 1
+    assert soft.pipeline_name == "default" and soft.activation == hard.activation + 1
     direct = Parameters.for_family("ice40", slope_multipliers="lut", tables="direct")
     assert direct.pipeline == hard.pipeline
 

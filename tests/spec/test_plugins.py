@@ -37,8 +37,7 @@ def shapes() -> Registry[int]:
 def test_what_an_installed_package_offers_is_there(offers):
     registry = shapes()
     assert list(registry) == ["triangle", "circle", "bare", "broken", "missing", "other", "square"]
-    assert len(registry) == 7
-    assert registry["square"] == 4
+    assert len(registry) == 7 and registry["square"] == 4
     assert registry.named("triangle") == 3
 
 
@@ -143,8 +142,7 @@ def test_what_says_itself_why_it_cannot_be_imported_is_heard(offers):
 def test_order_of_names_does_not_depend_on_what_was_used(offers):
     registry = shapes()
     before = list(registry)
-    assert registry["square"] == 4
-    assert list(registry) == before
+    assert registry["square"] == 4 and list(registry) == before
     registry.add("oval", 0)
     assert [*registry][:2] == ["triangle", "circle"]
     assert [*registry][2:] == ["bare", "broken", "missing", "other", "oval", "square"]

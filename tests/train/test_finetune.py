@@ -44,8 +44,7 @@ def test_three_bits_come_closer_to_the_float_network(model, data):
         progress=lambda what, done, total: seen.append((what, done, total)),
     )  # fmt: skip
     report = result.report
-    assert report.helped
-    assert not report.diverged
+    assert report.helped and not report.diverged
     assert report.trained.rms < 0.85 * report.rounded.rms
     # Training begins as ``generate`` rounds, so that changes cancel, and not with the nearest weights.
     assert report.first == report.rounded
@@ -56,8 +55,7 @@ def test_three_bits_come_closer_to_the_float_network(model, data):
         np.testing.assert_equal(vars(ours), vars(theirs))
     quick = train.FinetuneRequest(updates=1)
     nearest = train.finetune(model, data, request=quick, weight_bits=3, data_bits=8, quick=True).report
-    assert report.trained.rms < 0.5 * nearest.rounded.rms
-    assert report.steps == 24 * 40
+    assert report.trained.rms < 0.5 * nearest.rounded.rms and report.steps == 24 * 40
     assert seen[-1] == ("train", report.updates, 120)
 
 
@@ -146,8 +144,7 @@ def test_columns_are_fixed_one_after_the_other(model, data):
     # Gradients reach what is not fixed, and only that.
     q(torch.from_numpy(data).float()).sum().backward()
     gradient = q.weights.layers[0]["w_hh"].grad
-    assert (gradient[masks[1]] == 0).all()
-    assert (gradient[~masks[1]] != 0).any()
+    assert (gradient[masks[1]] == 0).all() and (gradient[~masks[1]] != 0).any()
     other = copy.deepcopy(q)
     q.fix(1.0)
     q.settle()
@@ -272,8 +269,7 @@ def test_what_diverges_keeps_the_best_weights(model, data, monkeypatch):
     request = train.FinetuneRequest(**REQUEST | {"updates": 40})
     diverge(monkeypatch, 38)
     result = train.finetune(model, data, request=request, weight_bits=3, data_bits=8)
-    assert result.report.diverged
-    assert result.report.updates == 38
+    assert result.report.diverged and result.report.updates == 38
     assert result.report.trained.rms < result.report.first.rms
     result.module.check_finite()
 

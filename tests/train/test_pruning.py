@@ -68,8 +68,7 @@ def test_words_of_the_whole_network_go_by_what_they_change(q):
     gone = [zero_words(layer.w_ih, groups), zero_words(layer.w_hh, groups)]
     # A group keeps one word.
     assert (gone[0][1], gone[1][1]) == (I // MACS - 1, H // MACS - 1)
-    assert sum(gone).sum() == pruned.words // 2
-    assert len(set(gone[0])) > 1
+    assert sum(gone).sum() == pruned.words // 2 and len(set(gone[0])) > 1
 
 
 def test_without_gradients_words_of_the_whole_network_cannot_go(q):

@@ -70,8 +70,7 @@ def test_ranges_follow_the_loss_and_the_build_has_them(q, tmp_path):
     head = q.quantised().shapes[-1].output
     teach(q)
     network = q.quantised()
-    assert network.shapes[-1].output.limit > head.limit
-    assert network.numerics != first
+    assert network.shapes[-1].output.limit > head.limit and network.numerics != first
     assert q.rounded_only().numerics == plain
     build = rtlstm.compile(q, folder=tmp_path / "build", lanes=8, macs=2)
     assert build.manifest.numerics == network.numerics

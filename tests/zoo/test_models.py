@@ -39,8 +39,7 @@ def test_read_speech_not_a_wave_file(tmp_path: Path) -> None:
 def test_chunk_audio() -> None:
     audio = np.arange(3 * 512 + 100, dtype=np.float32)
     chunks = silero.chunk_audio(audio)
-    assert chunks.shape == (3, 576)
-    assert not chunks[0, :64].any()
+    assert chunks.shape == (3, 576) and not chunks[0, :64].any()
     for step in (1, 2):
         assert np.array_equal(chunks[step], audio[step * 512 - 64 : (step + 1) * 512])
 

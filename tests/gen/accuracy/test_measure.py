@@ -78,8 +78,7 @@ def test_the_part_that_is_coarse_is_blamed() -> None:
         quantised = quantise(network, QuantizationSettings(**widths | {name: few}), x)
         found = measure_errors(quantised, Samples.of(x, network.inputs), network)
         blamed = largest_part(found.output)
-        assert blamed is not None
-        assert blamed.part == part
+        assert blamed is not None and blamed.part == part
         assert f"most of it from {part}" in found.verdict
 
 
@@ -104,8 +103,7 @@ def test_saturation_is_counted_where_it_is() -> None:
     limit = quantised.numerics.input.limit
     by_name = {(each.name, each.quantity): each for each in found.saturations}
     assert by_name["", "input"].counts == tuple(int((x[:, 0, one] > limit).sum()) for one in range(3))
-    assert by_name["", "input"].saturated == 4 + 7
-    assert by_name["", "input"].worst == 2
+    assert by_name["", "input"].saturated == 4 + 7 and by_name["", "input"].worst == 2
 
 
 @pytest.mark.usefixtures("without_verilog")
@@ -120,8 +118,7 @@ def test_hardware_of_another_network(tmp_path) -> None:
     found = build.accuracy(x, model=small, calibration=x)
     y, _ = build.run(x)
     error = np.sqrt(np.mean((y - run_float(small, x).y) ** 2))
-    assert found.output.rms_error == pytest.approx(error, rel=1e-4)
-    assert found.widths == ()
+    assert found.output.rms_error == pytest.approx(error, rel=1e-4) and found.widths == ()
     assert found.remarks[0].startswith(
         "other widths are not tried: the build has the formats of the hardware"
     )

@@ -88,5 +88,4 @@ def test_commands_name_devices_that_there_are() -> None:
 
 
 def test_other_folders_have_no_results(tmp_path: Path) -> None:
-    assert former_results(tmp_path / "none") == ()
-    assert former_results(tmp_path) == ()
+    assert former_results(tmp_path / "none") == () and former_results(tmp_path) == ()

@@ -136,8 +136,7 @@ def test_boards_that_keep_integers_have_what_was_asked_for(
     found = dynamic(tmp_path / "float.onnx", per_channel=True)
     asked = ("boards", found, "--calibrate", tmp_path / "x.npy", "--weight-bits", 8)
     done = cli(*asked, "--json")
-    assert done.json["boards"][0]["build"]["changed"] == {}
-    assert "--fit-anyway" not in done.err
+    assert done.json["boards"][0]["build"]["changed"] == {} and "--fit-anyway" not in done.err
 
 
 @pytest.mark.slow

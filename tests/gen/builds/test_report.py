@@ -52,8 +52,7 @@ def test_sizes_and_cycles():
     assert report.parameters == network().weight_count == sum(x.parameters for x in report.layers)
     memories = {memory.name: memory.bits for memory in report.memories}
     # 16 x 3 and 16 x 4 weights in words of 2 for 4 lanes, and 2 x 4: (8 + 8 + 2) rows.
-    assert memories["weights"] == 4 * 18 * 2 * 16
-    assert memories["cell states"] == 2 * 4 * 16
+    assert memories["weights"] == 4 * 18 * 2 * 16 and memories["cell states"] == 2 * 4 * 16
     counts = {some.name: (some.count, some.kind) for some in report.multipliers}
     slopes = {"sigmoid slopes": 3, "tanh slopes": 1, "cell tanh slopes": 1}
     listed = {"products": 4 * 2, "f c": 1, "i g": 1, "o tanh(c)": 1} | slopes
@@ -133,8 +132,7 @@ def test_single_steps_with_a_state_each_are_typical():
 
 def test_without_calibration_data_the_assumptions_are_stated():
     report, _, _ = make()
-    assert report.accuracy.data == "random"
-    assert "seed" in report.accuracy.description
+    assert report.accuracy.data == "random" and "seed" in report.accuracy.description
     assert any("input range +-8 assumed: no calibration data" in text for text in report.assumptions)
     chosen, _, _ = make(input_range=2.0, cell_range=4.0)
     assert not any("input range" in text or "cell state" in text for text in chosen.assumptions)

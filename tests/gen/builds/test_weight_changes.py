@@ -31,8 +31,7 @@ def quantised(tmp_path):
 @pytest.mark.slow
 def test_generate_says_that_the_integers_are_kept(quantised, tmp_path, cli):
     found = cli("generate", quantised, "-o", tmp_path / "build", "--weight-bits", 8, "--json")
-    assert found.code == 0
-    assert "--weight-bits 8 or more holds them exactly" in found.err
+    assert found.code == 0 and "--weight-bits 8 or more holds them exactly" in found.err
     assert (
         "weights are the model's integers, exactly: those of the input products of 'rec_quant'" in found.err
     )

@@ -71,8 +71,7 @@ def test_what_is_advised_is_what_is_got(name: str, tmp_path) -> None:
     build = rtlstm.compile(network, folder=tmp_path / "build", **calibration, **options, **array)
     found = build.accuracy(other, model=network, **calibration)
     advice = found.advice
-    assert advice is not None
-    assert advice.rms_error <= 0.95 * found.output.rms_error
+    assert advice is not None and advice.rms_error <= 0.95 * found.output.rms_error
     got = rtlstm.compile(network, folder=tmp_path / "got", **calibration, **advice.options)
     assert errors_of(got, network, other) == (advice.rms_error, advice.max_abs_error)
     assert got.report().cycles.step_latency_cycles == advice.cost.step_latency_cycles

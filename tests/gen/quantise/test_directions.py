@@ -39,8 +39,7 @@ def passes(network: Network) -> list[list[tuple[int, bool]]]:
 def test_forward_networks_have_no_passes() -> None:
     rng = np.random.default_rng(1)
     network = Network(layers=(lstm(rng, 3, 4), dense(rng, 4, 2)))
-    assert unfold(network).passes == ()
-    assert unfold(network).layers == network.layers
+    assert unfold(network).passes == () and unfold(network).layers == network.layers
 
 
 def test_layers_of_one_direction_are_one_part() -> None:
