@@ -3,8 +3,6 @@
 import torch
 from torch import nn
 
-__all__ = ["CELLS", "Calls", "Each", "EachGate", "InLoop", "KeptBehind", "Last", "play"]
-
 INPUTS, UNITS, OUTPUTS = 3, 5, 2
 
 

@@ -8,8 +8,6 @@ from rtlstm.spec.activations.functions import RELU, SIGMOID, TANH, ActivationFun
 from rtlstm.spec.cells.description import CellBuilder
 from rtlstm.spec.network import Custom, Dense, Gru, Lstm, LstmNorms, Network, Norm, Read, Rnn
 
-__all__ = ["CELL_NETWORKS", "Drawing", "product_graphs", "reads"]
-
 INPUTS, UNITS = 3, 5
 function = ActivationFunction.of
 

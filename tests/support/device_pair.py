@@ -12,8 +12,6 @@ from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.registers import Register
 from support.random_builds import Case
 
-__all__ = ["Pair", "pair"]
-
 STATE_FLAGS = 3
 """Bits of FLAGS that do not depend on time: the state is zero; the recurrent part is not ready."""
 

@@ -34,8 +34,6 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.parameters import Parameters
 from support.random_builds import possible_gate_units
 
-__all__ = ["DrawnBuild", "drawn_builds", "drawn_networks", "mixed_builds"]
-
 Draw = Any
 """Hypothesis's function that draws from a strategy."""
 

@@ -9,8 +9,6 @@ import tomllib
 
 from support.paths import DOCS, TESTS
 
-__all__ = ["EVIDENCE", "PAGES", "Tables", "page", "tables"]
-
 Tables = dict[str, dict[str, list[str]]]
 EVIDENCE: dict[str, Tables] = tomllib.loads((TESTS / "gen" / "frontends" / "evidence.toml").read_text())
 """Tests by page, by the head of a table's first column, and by the first cell of a row."""

@@ -33,11 +33,6 @@ from rtlstm.hdl.core.program_store import PortSide, StepPart
 from rtlstm.hdl.primitives.pipeline import Memory, Primitive
 from rtlstm.spec.manifest import Manifest
 
-__all__ = [
-    "Inside", "before", "follow", "free_inputs", "free_module", "holds", "implies", "stage_of", "step_size",
-    "stored_word",
-]  # fmt: skip
-
 
 class Inside:
     """A component that is to be proven, and what its ``elaborate`` makes.

@@ -8,8 +8,6 @@ from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.parameters import Parameters
 from support.loadable_builds import make_device
 
-__all__ = ["fixed_manifest", "loadable_manifest", "sequence_manifest"]
-
 NARROW = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits=8)
 """Few bits of data: what happens to one happens to all."""
 

@@ -17,8 +17,6 @@ import pytest
 
 from rtlstm.tools.cache import cache_folder
 
-__all__ = ["KINDS"]
-
 KINDS = {
     "tools": re.compile(r"\b(yosys|yowasp[-_]|nextpnr-|ecppack|icepack|gowin_pack|prjoxide|sby)"),
     "rtl": re.compile(r"\b(iverilog|vvp|verilator|g\+\+|c\+\+|make)\b"),

@@ -18,8 +18,6 @@ from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.link import HEADER, Limits, value_bytes
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["LinkBench", "least_limits", "separate_runs"]
-
 
 def least_limits(manifest: Manifest, body: int = 64) -> Limits:
     """The least that a device of this build may offer, with bodies of so many bytes."""

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-__all__ = ["install"]
-
 
 def install(folder: Path, name: str, points: str, version: str = "1.0") -> None:
     """Make a folder that is on the path hold a package with these entry points, as ``entry_points.txt``."""

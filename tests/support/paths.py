@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-__all__ = ["DOCS", "EXAMPLES", "FOLDERS", "ROOT", "TESTS"]
-
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
 DOCS = ROOT / "docs"

@@ -25,8 +25,6 @@ from rtlstm.tools.toolchain import run_tool
 from support.paths import TESTS
 from support.yosys import formal_environment
 
-__all__ = ["cases", "covered", "found", "prove", "proven", "reach", "refute", "slow_cases", "with_bug"]
-
 SETTINGS = """
 [options]
 mode {mode}

@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["quick"]
-
 
 def quick(cases: Iterable[Any], *few: Any) -> list[Any]:
     """Return cases as parameters of a test; all but these few are marked ``slow``.

@@ -33,8 +33,6 @@ from rtlstm.spec.registers import Register
 from support.random_builds import write_build
 from support.second_model import SecondModel, State, limit_events, of_unit, rounding_events
 
-__all__ = ["BUILDS", "CONTROL", "RareBuild", "Script", "play", "rare_build", "write_script"]
-
 STATE_FLAGS = 3
 """Bits of FLAGS that do not depend on time: the state is zero; the recurrent part is not ready."""
 

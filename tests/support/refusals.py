@@ -7,8 +7,6 @@ import pytest
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.spec.errors import ModelError
 
-__all__ = ["refused"]
-
 
 def refused(source: Any, words: str, options: ReadOptions | None = None) -> str:
     """Assert that a model is refused, in words that this regular expression finds; return the message."""

@@ -18,8 +18,6 @@ from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.numerics import LayerShape, QuantizedDense, QuantizedLayer, QuantizedNetwork
 
-__all__ = ["Rounded", "SecondModel", "State", "limit_events", "of_unit", "rounding_events"]
-
 Row = list[int]
 
 GUARD = 4

@@ -6,8 +6,6 @@ from typing import Any
 
 from support.lazy import torch
 
-__all__ = ["in_form"]
-
 
 def in_form(
     form: str, module: Any, inputs: tuple[Any, ...], folder: Path, *, saved: bool = True, **how: Any

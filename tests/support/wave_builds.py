@@ -12,8 +12,6 @@ from rtlstm.spec.registers import Command, Register
 from support.device_pair import pair
 from support.random_builds import Case, make_case, random_integers, random_network, random_parameters
 
-__all__ = ["check_pauses", "wave_case"]
-
 
 def wave_case(seed: int, sizes: tuple[int, ...], steps: int, whole: bool = False) -> Case:
     """Draw a case with a wave-front; ``whole``: an input comes in one beat.
