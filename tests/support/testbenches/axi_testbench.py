@@ -50,7 +50,32 @@ def pauses(seed: int, share: float) -> Iterator[bool]:
             yield dice.random() < share
 
 
-class AxiPort:
+class AxiRegisters:
+    """Registers behind an AXI4-Lite master, whose channels may pause, as those of ``streams``."""
+
+    master: AxiLiteMaster
+    streams: tuple[Any, ...] = ()
+
+    def pause(self, seed: int, share: float) -> None:
+        """Pause every channel at random."""
+        write, read = self.master.write_if, self.master.read_if
+        channels = (write.aw_channel, write.w_channel, write.b_channel, read.ar_channel, read.r_channel)
+        for index, channel in enumerate((*self.streams, *channels)):
+            channel.set_pause_generator(pauses(seed * 10 + index, share) if share else None)
+            if not share:
+                channel.pause = False
+
+    async def write(self, register: Register, word: int) -> None:
+        answer = await self.master.write(4 * register, (word & 0xFFFFFFFF).to_bytes(4, "little"))
+        assert answer.resp == AxiResp.OKAY, (register, answer)
+
+    async def read(self, register: Register) -> int:
+        answer = await self.master.read(4 * register, 4)
+        assert answer.resp == AxiResp.OKAY, (register, answer)
+        return int.from_bytes(answer.data, "little")
+
+
+class AxiPort(AxiRegisters):
     """The device behind the bus models."""
 
     def __init__(self, dut: Any, device: Device) -> None:
@@ -62,7 +87,7 @@ class AxiPort:
         self.source = AxiStreamSource(AxiStreamBus.from_prefix(dut, "s_axis_x"), dut.aclk, **level)
         self.sink = AxiStreamSink(AxiStreamBus.from_prefix(dut, "m_axis_y"), dut.aclk, **level)
         self.master = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axi"), dut.aclk, **level)
-        self.random = random.Random(1)
+        self.streams, self.random = (self.source, self.sink), random.Random(1)
 
     @property
     def program(self) -> Program:
@@ -79,24 +104,6 @@ class AxiPort:
 
     def watch(self) -> None:
         self.check = cocotb.start_soon(check_stable(self.dut, self.clock, CHANNELS))
-
-    def pause(self, seed: int, share: float) -> None:
-        """Pause every channel at random."""
-        write, read = self.master.write_if, self.master.read_if
-        channels = (self.source, self.sink, write.aw_channel, write.w_channel, write.b_channel)
-        for index, channel in enumerate((*channels, read.ar_channel, read.r_channel)):
-            channel.set_pause_generator(pauses(seed * 10 + index, share) if share else None)
-            if not share:
-                channel.pause = False
-
-    async def write(self, register: Register, word: int) -> None:
-        answer = await self.master.write(4 * register, (word & 0xFFFFFFFF).to_bytes(4, "little"))
-        assert answer.resp == AxiResp.OKAY, (register, answer)
-
-    async def read(self, register: Register) -> int:
-        answer = await self.master.read(4 * register, 4)
-        assert answer.resp == AxiResp.OKAY, (register, answer)
-        return int.from_bytes(answer.data, "little")
 
     def frame(self, stream: int, suppress: bool, x: list[int]) -> AxiStreamFrame:
         """A step's packet; bits of the padding, and words past the last, are random."""

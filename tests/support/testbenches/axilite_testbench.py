@@ -9,7 +9,7 @@ from cocotb.triggers import ClockCycles
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
 
 from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Register
-from support.testbenches.axi_testbench import pauses
+from support.testbenches.axi_testbench import AxiRegisters
 from support.testbenches.bus_sequences import PERIOD, Device, check_stable, open_port, play_all
 from support.testbenches.fifo_port import FifoPort, fill_fifos, interrupt_and_reset, load_in_mid_step
 
@@ -19,7 +19,7 @@ CHANNELS = (
 )
 
 
-class AxiLitePort(FifoPort):
+class AxiLitePort(AxiRegisters, FifoPort):
     """The device behind the bus model."""
 
     def __init__(self, dut: Any, device: Device) -> None:
@@ -38,24 +38,6 @@ class AxiLitePort(FifoPort):
         # The reset reaches the registers a cycle later: the shortest ends what is offered after its own end.
         await ClockCycles(self.clock, 3)
         self.check = cocotb.start_soon(check_stable(self.dut, self.clock, CHANNELS))
-
-    def pause(self, seed: int, share: float) -> None:
-        """Pause every channel at random."""
-        write, read = self.master.write_if, self.master.read_if
-        channels = (write.aw_channel, write.w_channel, write.b_channel, read.ar_channel, read.r_channel)
-        for index, channel in enumerate(channels):
-            channel.set_pause_generator(pauses(seed * 10 + index, share) if share else None)
-            if not share:
-                channel.pause = False
-
-    async def write(self, register: Register, word: int) -> None:
-        answer = await self.master.write(4 * register, (word & 0xFFFFFFFF).to_bytes(4, "little"))
-        assert answer.resp == AxiResp.OKAY, (register, answer)
-
-    async def read(self, register: Register) -> int:
-        answer = await self.master.read(4 * register, 4)
-        assert answer.resp == AxiResp.OKAY, (register, answer)
-        return int.from_bytes(answer.data, "little")
 
     async def refuses(self, register: int, word: int | None) -> bool:
         if word is None:
