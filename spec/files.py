@@ -178,7 +178,7 @@ def _write_through(descriptor: int, content: Content, keep_open: bool = False) -
             whole = BytesIO()
             content(whole)
             content = whole.getvalue()
-        file.write(_bytes(content))
+        file.write(as_bytes(content))
 
 
 def _replace(path: Path, content: Content, old: os.stat_result | None) -> None:
@@ -190,7 +190,7 @@ def _replace(path: Path, content: Content, old: os.stat_result | None) -> None:
             if callable(content):
                 content(file)
             else:
-                file.write(_bytes(content))
+                file.write(as_bytes(content))
         if old is not None:
             with suppress(PermissionError):
                 os.chown(work, old.st_uid, old.st_gid)
@@ -201,7 +201,8 @@ def _replace(path: Path, content: Content, old: os.stat_result | None) -> None:
         raise
 
 
-def _bytes(content: str | bytes) -> bytes:
+def as_bytes(content: str | bytes) -> bytes:
+    """Return a file's content as it is written."""
     return content.encode() if isinstance(content, str) else content
 
 

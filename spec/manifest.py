@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.family import FAMILIES
-from rtlstm.spec.files import read_file
+from rtlstm.spec.files import as_bytes, read_file
 from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.layout import EmbeddingShape, OutputPart, Window, check_parts, check_window
 from rtlstm.spec.numerics import LayerShape, Numerics
@@ -56,10 +56,6 @@ def _version() -> str:
         return version("rtlstm")
     except PackageNotFoundError:
         return "unknown"
-
-
-def _bytes(content: str | bytes) -> bytes:
-    return content.encode() if isinstance(content, str) else content
 
 
 def _digest(shaped: dict[str, Any]) -> str:
@@ -183,7 +179,7 @@ class Manifest(Record):
     def with_files(self, contents: Mapping[str, str | bytes]) -> Self:
         """Return a copy that lists these files of the folder, contents by path."""
         files = (
-            FileHash(path=path, sha256=hashlib.sha256(_bytes(content)).hexdigest())
+            FileHash(path=path, sha256=hashlib.sha256(as_bytes(content)).hexdigest())
             for path, content in contents.items()
         )
         return self.replace(files=tuple(files))
