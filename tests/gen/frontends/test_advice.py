@@ -268,14 +268,11 @@ def test_two_inputs():
     )
 
 
-@pytest.mark.parametrize(
-    "index",
-    [
-        lambda x, y: y[torch.arange(2, device=x.device)],
-        lambda x, y: y[: x.sum().long()],
-        lambda x, y: y.flatten(1)[::2],
-    ],
-)
+@pytest.mark.parametrize("index", [
+    lambda x, y: y[torch.arange(2, device=x.device)],
+    lambda x, y: y[: x.sum().long()],
+    lambda x, y: y.flatten(1)[::2],
+])  # fmt: skip
 def test_an_index_that_only_a_run_knows(index: Callable[..., Any]):
     """No message shows an object of the program's own."""
     text = refusal(nets.Net(lambda m, x: index(x, m.lstm(x)[0]), lstm=nn.LSTM(6, 8)).eval())

@@ -165,34 +165,25 @@ def test_a_lone_layer() -> None:
     assert [layer.kind for layer in network.layers] == ["dense"]
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: nn.Sequential(nn.Linear(6, 9), nn.CELU()), "CELU '1', which reads '_0'"),
-        (lambda: net(lambda m, x: m.wide(torch.exp(x))), "exp 'exp', which reads 'x', is not supported"),
-        (lambda: net(lambda m, x: m.wide(x)[:, -1]), "element -1 of axis 1, which is the features"),
-        (
-            lambda: net(lambda m, x: x.tanh() if x is not None else m.wide(x)),
-            "but there is none in it; it has tanh",
+@pytest.mark.parametrize(("make", "words"), [
+    (lambda: nn.Sequential(nn.Linear(6, 9), nn.CELU()), "CELU '1', which reads '_0'"),
+    (lambda: net(lambda m, x: m.wide(torch.exp(x))), "exp 'exp', which reads 'x', is not supported"),
+    (lambda: net(lambda m, x: m.wide(x)[:, -1]), "element -1 of axis 1, which is the features"),
+    (lambda: net(lambda m, x: x.tanh() if x is not None else m.wide(x)),
+     "but there is none in it; it has tanh"),
+    (lambda: nn.Sequential(nn.Conv1d(6, 5, 3)), "it must be causal"),
+    (lambda: nn.Sequential(nn.Conv1d(6, 5, 5, stride=2)), "put 3 to 4 zeros in front"),
+    (lambda: nn.Sequential(nn.Conv1d(6, 5, 3, stride=2, padding=2)),
+     "has steps that a convolution padded"),
+    (
+        lambda: net(
+            lambda m, x: m.patches(m.lstm(m.conv(F.pad(x, (2, 0))).transpose(1, 2))[0].transpose(1, 2))
         ),
-        (lambda: nn.Sequential(nn.Conv1d(6, 5, 3)), "it must be causal"),
-        (lambda: nn.Sequential(nn.Conv1d(6, 5, 5, stride=2)), "put 3 to 4 zeros in front"),
-        (
-            lambda: nn.Sequential(nn.Conv1d(6, 5, 3, stride=2, padding=2)),
-            "has steps that a convolution padded",
-        ),
-        (
-            lambda: net(
-                lambda m, x: m.patches(m.lstm(m.conv(F.pad(x, (2, 0))).transpose(1, 2))[0].transpose(1, 2))
-            ),
-            "layer 'lstm' is recurrent and stands before a stride of 2",
-        ),
-        (
-            lambda: net(lambda m, x: m.strided(F.pad(x, (2, 0))) + m.strided(F.pad(x, (1, 0)))),
-            "two results of different steps at once",
-        ),
-    ],
-)
+        "layer 'lstm' is recurrent and stands before a stride of 2",
+    ),
+    (lambda: net(lambda m, x: m.strided(F.pad(x, (2, 0))) + m.strided(F.pad(x, (1, 0)))),
+     "two results of different steps at once"),
+])  # fmt: skip
 def test_refused_by_name(make: Any, words: str) -> None:
     assert words in inspect_model(make().eval()).refusal
 

@@ -72,13 +72,10 @@ def test_a_part_that_is_an_end_stays(tmp_path: Path) -> None:
             assert read_model(path, ReadOptions(output=end)).network.layers[-1].activation == name
 
 
-@pytest.mark.parametrize(
-    ("nodes", "numbers"),
-    [
-        ([*SILU[:1], node("Div", "p p", "out", "quotient")], {}),
-        (GELU, {"unit": 1.1}),
-        (GELU, {"half": rand(H)}),
-    ],
-)
+@pytest.mark.parametrize(("nodes", "numbers"), [
+    ([*SILU[:1], node("Div", "p p", "out", "quotient")], {}),
+    (GELU, {"unit": 1.1}),
+    (GELU, {"half": rand(H)}),
+])  # fmt: skip
 def test_other_values_are_refused_as_before(nodes: list[Any], numbers: Any, tmp_path: Path) -> None:
     refused(written(tmp_path, nodes, **numbers), "is not supported|must read")

@@ -230,16 +230,13 @@ def test_the_order_of_steps_and_sequences_behind_other_nodes(path, front, batch_
     assert report.batch_first == batch_first
 
 
-@pytest.mark.parametrize(
-    ("turns", "layout", "first"),
-    [
-        ([(1, 0, 2)], 0, True),
-        ([(1, 0, 2)], 1, False),
-        ([(0, 2, 1)], 0, False),
-        ([(0, 2, 1), (2, 0, 1)], 0, True),
-        ([(1, 0, 2), (1, 0, 2)], 0, False),
-    ],
-)
+@pytest.mark.parametrize(("turns", "layout", "first"), [
+    ([(1, 0, 2)], 0, True),
+    ([(1, 0, 2)], 1, False),
+    ([(0, 2, 1)], 0, False),
+    ([(0, 2, 1), (2, 0, 1)], 0, True),
+    ([(1, 0, 2), (1, 0, 2)], 0, False),
+])  # fmt: skip
 def test_permuted_axes_are_followed_to_the_input(path, turns, layout, first):
     nodes, weights = lstm(layout=layout)
     nodes[0].input[0] = f"permuted{len(turns)}"
@@ -371,13 +368,10 @@ def test_output_cuts_before_an_unsupported_operator(path):
 # What is refused, by name
 
 
-@pytest.mark.parametrize(
-    ("extra", "words"),
-    [
-        (["lens"], "input sequence_lens"),
-        (["", "made"], "input initial_h is computed by ReduceSum node 'sum'"),
-    ],
-)
+@pytest.mark.parametrize(("extra", "words"), [
+    (["lens"], "input sequence_lens"),
+    (["", "made"], "input initial_h is computed by ReduceSum node 'sum'"),
+])  # fmt: skip
 def test_lstm_input_is_refused_by_name(path, extra, words):
     nodes, weights = squeezed(extra=extra)
     weights += [const("lens", np.array([3], np.int32)), const("ones", np.ones((1, 1, H), np.float32))]
@@ -403,18 +397,15 @@ def test_zero_state_is_fine(path):
     assert read_model(path).network.outputs == H
 
 
-@pytest.mark.parametrize(
-    ("weight", "value", "words"),
-    [
-        (0, rand(1, 4 * H + 1, I), r"input W \('rec.W'\) must have shape"),
-        (0, rand(4 * H, I), r"input W \('rec.W'\) must have shape \(1, 24, I\), not \(24, 5\)"),
-        (1, rand(1, 4 * H, H + 1), r"input R \('rec.R'\) must have shape"),
-        (2, rand(1, 4 * H), r"input B \('rec.B'\) must have shape"),
-        (0, np.full((1, 4 * H, I), np.nan, np.float32), r"input W \('rec.W'\).*120 of 120 are NaN"),
-        (2, np.full((1, 8 * H), np.inf, np.float32), r"input B \('rec.B'\).*infinite"),
-        (1, np.ones((1, 4 * H, H), np.int8), r"input R \('rec.R'\) must be one of float16.*int8"),
-    ],
-)
+@pytest.mark.parametrize(("weight", "value", "words"), [
+    (0, rand(1, 4 * H + 1, I), r"input W \('rec.W'\) must have shape"),
+    (0, rand(4 * H, I), r"input W \('rec.W'\) must have shape \(1, 24, I\), not \(24, 5\)"),
+    (1, rand(1, 4 * H, H + 1), r"input R \('rec.R'\) must have shape"),
+    (2, rand(1, 4 * H), r"input B \('rec.B'\) must have shape"),
+    (0, np.full((1, 4 * H, I), np.nan, np.float32), r"input W \('rec.W'\).*120 of 120 are NaN"),
+    (2, np.full((1, 8 * H), np.inf, np.float32), r"input B \('rec.B'\).*infinite"),
+    (1, np.ones((1, 4 * H, H), np.int8), r"input R \('rec.R'\) must be one of float16.*int8"),
+])  # fmt: skip
 def test_damaged_weights(path, weight, value, words):
     nodes, weights = squeezed()
     weights[weight] = const(weights[weight].name, value)
@@ -429,14 +420,11 @@ def test_weights_from_an_input_are_refused(path):
     refused(path, r"input W \('rec.W'\) must be constant")
 
 
-@pytest.mark.parametrize(
-    ("ends", "host"),
-    [
-        ([("Softmax", -1)], "rtlstm.host.softmax(y)"),
-        ([("LogSoftmax", 2)], "numpy.log(rtlstm.host.softmax(y))"),
-        ([("Softmax", -1), ("ArgMax", 2)], "rtlstm.host.argmax(y)"),
-    ],
-)
+@pytest.mark.parametrize(("ends", "host"), [
+    ([("Softmax", -1)], "rtlstm.host.softmax(y)"),
+    ([("LogSoftmax", 2)], "numpy.log(rtlstm.host.softmax(y))"),
+    ([("Softmax", -1), ("ArgMax", 2)], "rtlstm.host.argmax(y)"),
+])  # fmt: skip
 def test_classes_stay_with_the_host(path, ends, host):
     nodes, weights = squeezed()
     for number, (kind, axis) in enumerate(ends):
@@ -579,17 +567,14 @@ def test_old_opset(path):
 # Files
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (None, "there is no such file"),
-        (b"", "the file is empty"),
-        (b"\x00\xff garbage" * 9, "must be an ONNX model"),
-        (b"{}", "the file is text"),
-        (b"\x89HDF\r\n\x1a\n", "Keras"),
-        (b"PK\x03\x04", "damaged archive"),
-    ],
-)
+@pytest.mark.parametrize(("content", "words"), [
+    (None, "there is no such file"),
+    (b"", "the file is empty"),
+    (b"\x00\xff garbage" * 9, "must be an ONNX model"),
+    (b"{}", "the file is text"),
+    (b"\x89HDF\r\n\x1a\n", "Keras"),
+    (b"PK\x03\x04", "damaged archive"),
+])  # fmt: skip
 def test_files_that_are_no_model(path, content, words):
     if content is not None:
         path.write_bytes(content)

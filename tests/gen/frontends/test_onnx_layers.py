@@ -192,13 +192,10 @@ def test_residual_of_an_input_transposed_otherwise_is_refused(path, turn, place)
     refused(path, words)
 
 
-@pytest.mark.parametrize(
-    "beside",
-    [
-        [node("Softmax", "x", "other")], [node("Mul", "x x", "other")], [node("Identity", "x", "other")],
-        [node("MatMul", "x w", "t"), node("Tanh", "t", "other")],
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("beside", [
+    [node("Softmax", "x", "other")], [node("Mul", "x x", "other")], [node("Identity", "x", "other")],
+    [node("MatMul", "x w", "t"), node("Tanh", "t", "other")],
+])  # fmt: skip
 def test_what_reads_the_input_alone_stays_outside(path, beside):
     nodes, weights = squeezed()
     save(path, [*nodes, *beside], [*weights, const("w", rand(I, O))], ["s", "other"])
@@ -256,18 +253,15 @@ def test_causal_convolution(path, place, how, dilation):
     assert kinds(check(path, end, x=rand(9, 2, I))) == expected
 
 
-@pytest.mark.parametrize(
-    ("pads", "more", "words"),
-    [
-        ((0, 0, 1, 0, 0, 0), {}, r"with pads=\[0, 0\] and 1 zeros put in front it looks ahead"),
-        ((0, 0, 2, 0, 0, 1), {}, "Pad node 'pad' must put zeros in front of the steps"),
-        ((0, 1, 2, 0, 0, 0), {}, "Pad node 'pad' must put zeros in front of the steps"),
-        ((0, 0, 0, 0, 0, 0), {"strides": [2]}, "put 1 to 2 zeros in front of the steps"),
-        ((0, 0, 2, 0, 0, 0), {"strides": [0]}, r"attribute strides=\[0\] must be 1 or more"),
-        ((0, 0, 2, 0, 0, 0), {"strides": [2]}, "'rec' is recurrent and stands before a stride of 2"),
-        ((0, 0, 2, 0, 0, 0), {"auto_pad": "SAME_LOWER"}, "Conv node 'conv': attribute auto_pad=SAME_LOWER"),
-    ],
-)
+@pytest.mark.parametrize(("pads", "more", "words"), [
+    ((0, 0, 1, 0, 0, 0), {}, r"with pads=\[0, 0\] and 1 zeros put in front it looks ahead"),
+    ((0, 0, 2, 0, 0, 1), {}, "Pad node 'pad' must put zeros in front of the steps"),
+    ((0, 1, 2, 0, 0, 0), {}, "Pad node 'pad' must put zeros in front of the steps"),
+    ((0, 0, 0, 0, 0, 0), {"strides": [2]}, "put 1 to 2 zeros in front of the steps"),
+    ((0, 0, 2, 0, 0, 0), {"strides": [0]}, r"attribute strides=\[0\] must be 1 or more"),
+    ((0, 0, 2, 0, 0, 0), {"strides": [2]}, "'rec' is recurrent and stands before a stride of 2"),
+    ((0, 0, 2, 0, 0, 0), {"auto_pad": "SAME_LOWER"}, "Conv node 'conv': attribute auto_pad=SAME_LOWER"),
+])  # fmt: skip
 def test_convolution_that_is_not_causal_is_refused(path, pads, more, words):
     nodes, weights = squeezed()
     nodes += [
@@ -539,30 +533,22 @@ def pooled(path, opset=17, zeros=0, **attributes):
     return save(path, nodes, [*weights, ints("z", 0, 0, zeros, 0, 0, 0)], opset=opset)
 
 
-@pytest.mark.parametrize(
-    "attributes",
-    [
-        {"kernel_shape": [3], "pads": [2, 0], "count_include_pad": 1},
-        {"kernel_shape": [3], "pads": [2, 0], "count_include_pad": 1, "ceil_mode": 1},
-        {"kernel_shape": [3], "dilations": [2], "zeros": 4, "opset": 19},
-        {"kernel_shape": [1]},
-    ],
-)
+@pytest.mark.parametrize("attributes", [
+    {"kernel_shape": [3], "pads": [2, 0], "count_include_pad": 1},
+    {"kernel_shape": [3], "pads": [2, 0], "count_include_pad": 1, "ceil_mode": 1},
+    {"kernel_shape": [3], "dilations": [2], "zeros": 4, "opset": 19},
+    {"kernel_shape": [1]},
+])  # fmt: skip
 def test_average_of_the_last_steps(path, attributes):
     pooled(path, **attributes)
     check(path)
 
 
-@pytest.mark.parametrize(
-    ("attributes", "words"),
-    [
-        (
-            {"pads": [2, 0]},
-            "attribute count_include_pad must be 1, since the core counts the zeros that pads",
-        ),
-        ({"pads": [2, 0], "count_include_pad": 1, "ceil_mode": 1, "strides": [2]}, "ceil_mode=1 must be 0"),
-    ],
-)
+@pytest.mark.parametrize(("attributes", "words"), [
+    ({"pads": [2, 0]},
+     "attribute count_include_pad must be 1, since the core counts the zeros that pads"),
+    ({"pads": [2, 0], "count_include_pad": 1, "ceil_mode": 1, "strides": [2]}, "ceil_mode=1 must be 0"),
+])  # fmt: skip
 def test_average_that_the_core_does_not_compute(path, attributes, words):
     refused(pooled(path, kernel_shape=[3], **attributes), f"AveragePool node 'averagepool': .*{words}")
 

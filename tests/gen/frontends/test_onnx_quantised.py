@@ -188,11 +188,8 @@ def test_gemm_of_the_last_step(path, per_channel):
     rng = np.random.default_rng(11)
     x = inputs(rng)
     codes = {
-        "W": grid(rng, 1, 4 * H, I),
-        "R": grid(rng, 1, 4 * H, H),
-        "G": grid(rng, M, H),
-        "b": grid(rng, M),
-    }
+        "W": grid(rng, 1, 4 * H, I), "R": grid(rng, 1, 4 * H, H), "G": grid(rng, M, H), "b": grid(rng, M),
+    }  # fmt: skip
     nodes = [
         helper.make_node("LSTM", ["x", "W", "R"], ["", "h"], name="rec", hidden_size=H),
         node("Squeeze", "h ax", "last"),

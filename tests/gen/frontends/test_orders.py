@@ -149,23 +149,20 @@ def test_a_layer_to_begin_at_has_its_order() -> None:
     assert report.batch_first and not any("the model takes" in note for note in report.notes)
 
 
-@pytest.mark.parametrize(
-    ("tags", "batch_first", "text"),
-    [
-        ("TNF", False, ""),
-        ("TNF", None, ""),
-        ("NTF", None, ""),
-        ("T1NF", False, ""),
-        ("NF", True, ""),
-        ("BNF", False, ""),
-        ("TBNF", False, "(steps, directions, sequences, features), but rtlstm gives (steps, sequences, d"),
-        ("FN", False, "(features, sequences), but rtlstm gives (sequences, features)"),
-        ("NT1F", False, "(sequences, steps, 1, features), but rtlstm gives (steps, sequences, features)"),
-        (("M:N:T", "F"), False, "(sequences x steps, features), but rtlstm gives (steps, sequences, f"),
-        (("M:T:N", "F"), False, ""),
-        (("M", "F"), True, ""),
-    ],
-)
+@pytest.mark.parametrize(("tags", "batch_first", "text"), [
+    ("TNF", False, ""),
+    ("TNF", None, ""),
+    ("NTF", None, ""),
+    ("T1NF", False, ""),
+    ("NF", True, ""),
+    ("BNF", False, ""),
+    ("TBNF", False, "(steps, directions, sequences, features), but rtlstm gives (steps, sequences, d"),
+    ("FN", False, "(features, sequences), but rtlstm gives (sequences, features)"),
+    ("NT1F", False, "(sequences, steps, 1, features), but rtlstm gives (steps, sequences, features)"),
+    (("M:N:T", "F"), False, "(sequences x steps, features), but rtlstm gives (steps, sequences, f"),
+    (("M:T:N", "F"), False, ""),
+    (("M", "F"), True, ""),
+])  # fmt: skip
 def test_outputs(tags: Any, batch_first: bool | None, text: str) -> None:
     report = ReportBuilder("a")
     report.batch_first = batch_first

@@ -128,17 +128,14 @@ def test_the_driver_takes_them_by_name(build):
         assert np.array_equal(accelerator.run(named)[0], y)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        (lambda x, other: {"x": x}, "must have an array for each input of the model"),
-        (lambda x, other: {"x": x, "other": other, "z": x}, "and no others"),
-        (lambda x, other: (x,), "must have an array for each input of the model"),
-        (lambda x, other: {"x": x, "other": other[:2]}, "'other' of shape"),
-        (lambda x, other: {"x": x, "other": other[:, :1]}, "'other' of shape"),
-        (lambda x, other: {"x": x, "other": np.ones(other.shape, int)}, "codes in all of them"),
-    ],
-)
+@pytest.mark.parametrize(("wrong", "words"), [
+    (lambda x, other: {"x": x}, "must have an array for each input of the model"),
+    (lambda x, other: {"x": x, "other": other, "z": x}, "and no others"),
+    (lambda x, other: (x,), "must have an array for each input of the model"),
+    (lambda x, other: {"x": x, "other": other[:2]}, "'other' of shape"),
+    (lambda x, other: {"x": x, "other": other[:, :1]}, "'other' of shape"),
+    (lambda x, other: {"x": x, "other": np.ones(other.shape, int)}, "codes in all of them"),
+])  # fmt: skip
 def test_wrong_inputs_are_refused(build, wrong, words):
     with pytest.raises(InputError, match=words):
         build[0].run(wrong(*build[2].values()))

@@ -190,15 +190,12 @@ def test_external_data_is_counted_before_it_is_read(path):
     refuse(path, "tensor 'u4'", f"{MAX_ELEMENTS:,} elements")
 
 
-@pytest.mark.parametrize(
-    ("entries", "words"),
-    [
-        ({"length": 100 << 20}, "must have the 4 bytes"),
-        ({"length": 0}, "must have the 4 bytes"),
-        ({"offset": 100 << 20}, "cannot be read"),
-        ({"offset": -4}, "cannot be read"),
-    ],
-)
+@pytest.mark.parametrize(("entries", "words"), [
+    ({"length": 100 << 20}, "must have the 4 bytes"),
+    ({"length": 0}, "must have the 4 bytes"),
+    ({"offset": 100 << 20}, "cannot be read"),
+    ({"offset": -4}, "cannot be read"),
+])  # fmt: skip
 def test_external_data_of_another_size(path, entries, words):
     outside(path, 1, 1, **entries)
     refuse(path, words)

@@ -207,14 +207,11 @@ def test_final_states_beside_the_output_are_the_drivers():
     assert not read_model(module).network.layers[0].backward.reversed_output
 
 
-@pytest.mark.parametrize(
-    ("forward", "words"),
-    [
-        (lambda m, x: m.lstm(m.conv(x).permute(2, 0, 1))[0], "must be causal, but with pads="),
-        (lambda m, x: m.lstm(m.free(F.pad(x, (2, 0)) + 1).permute(2, 0, 1))[0], "zeros in front"),
-        (lambda m, x: m.lstm(F.pad(x, (1, 1)))[0], "must put zeros in front of the steps"),
-    ],
-)
+@pytest.mark.parametrize(("forward", "words"), [
+    (lambda m, x: m.lstm(m.conv(x).permute(2, 0, 1))[0], "must be causal, but with pads="),
+    (lambda m, x: m.lstm(m.free(F.pad(x, (2, 0)) + 1).permute(2, 0, 1))[0], "zeros in front"),
+    (lambda m, x: m.lstm(F.pad(x, (1, 1)))[0], "must put zeros in front of the steps"),
+])  # fmt: skip
 def test_convolutions_that_are_not_causal_are_refused(forward, words):
     """In front of the recurrent layers they stay outside, and a note says why; alone they are refused."""
     module = net(
@@ -259,24 +256,16 @@ def unsorted(m, x, lengths):
 
 REFUSED = [
     (lambda m, x, n: m.lstm(x)[0] + n, "comes before any layer that shows how many features"),
-    (
-        lambda m, x, n: torch.max(unsorted(m, x, n)[0].data),
-        "max 'max_1' reads the PackedSequence of LSTM 'lstm'.*pad it first",
-    ),
+    (lambda m, x, n: torch.max(unsorted(m, x, n)[0].data),
+     "max 'max_1' reads the PackedSequence of LSTM 'lstm'.*pad it first"),
     (lambda m, x, n: m.head(unsorted(m, x, n)[0].data), "Linear 'head' reads the PackedSequence"),
     (lambda m, x, n: unsorted(m, x, n)[0].data * 2, "mul 'mul' reads the PackedSequence.*pad_packed"),
-    (
-        lambda m, x, n: m.second(rnn.pad_packed_sequence(unsorted(m, x, n)[0])[0])[0],
-        "GRU 'second' reads sequences that pad_packed_sequence .* padded.*pack them again",
-    ),
-    (
-        lambda m, x, n: m.head(rnn.pad_packed_sequence(unsorted(m, x, n)[0])[0][-1]),
-        "takes a step of sequences that .* padded.*take the final state",
-    ),
-    (
-        lambda m, x, n: rnn.pad_packed_sequence(unsorted(m, x, n)[0], padding_value=-1.0)[0],
-        "padding_value must be 0, not -1",
-    ),
+    (lambda m, x, n: m.second(rnn.pad_packed_sequence(unsorted(m, x, n)[0])[0])[0],
+     "GRU 'second' reads sequences that pad_packed_sequence .* padded.*pack them again"),
+    (lambda m, x, n: m.head(rnn.pad_packed_sequence(unsorted(m, x, n)[0])[0][-1]),
+     "takes a step of sequences that .* padded.*take the final state"),
+    (lambda m, x, n: rnn.pad_packed_sequence(unsorted(m, x, n)[0], padding_value=-1.0)[0],
+     "padding_value must be 0, not -1"),
 ]  # fmt: skip
 
 

@@ -167,15 +167,9 @@ def test_command_line_begins_in_it(build: Build, tmp_path: Path) -> None:
     x, path = data()[:, :1], tmp_path / "x.npy"
     np.save(path, x[:, 0].numpy())
     run = (
-        "run",
-        str(build.folder),
-        "--backend",
-        "golden",
-        "--input",
-        str(path),
-        "--output",
+        "run", str(build.folder), "--backend", "golden", "--input", str(path), "--output",
         str(tmp_path / "y.npy"),
-    )
+    )  # fmt: skip
     done = CliRunner().invoke(app, run)
     assert done.exit_code == 0, done.output
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), wanted(x)[:, 0], atol=2e-3)
