@@ -85,8 +85,7 @@ ONNX = {
 @pytest.mark.parametrize("case", ONNX)
 def test_onnx(case: str, tmp_path: Path):
     path = ONNX[case](tmp_path)
-    found = follow(path)
-    network = read_model(path, found).network
+    network = read_model(path, follow(path)).network
     assert network.inputs == I and network.layers[0].units == H
 
 
@@ -114,8 +113,7 @@ def test_two_side_by_side(tmp_path: Path):
     path = save(tmp_path / "a.onnx", nodes, weights, outputs=("a", "b"))
     assert [part.name for part in read_model(path).network.parts] == ["a", "b"]
     for name in ("a", "b"):
-        network = read_model(path, ReadOptions(lstm=name, output=name)).network
-        assert network.layers[0].name == name
+        assert read_model(path, ReadOptions(lstm=name, output=name)).network.layers[0].name == name
 
 
 @pytest.mark.parametrize("opset", [3, 5, 6])
@@ -239,8 +237,7 @@ MODULES = {
 @pytest.mark.parametrize("case", MODULES)
 def test_modules(case: str, form: str):
     module = MODULES[case]().eval()
-    source = module if form == "module" else torch.export.export(module, (torch.rand(6, 6, 6),))
-    follow(source)
+    follow(module if form == "module" else torch.export.export(module, (torch.rand(6, 6, 6),)))
 
 
 @pytest.mark.parametrize("form", ["module", "exported"])
@@ -324,8 +321,7 @@ def test_an_unbatched_module(kind: str, layers: int, tmp_path: Path):
     module, x = getattr(nn, kind)(4, 6, layers).eval(), torch.randn(5, 4)
     path = tmp_path / "a.pt2"
     torch.export.save(torch.export.export(module, (x,)), path)
-    network = read_model(path).network
-    y = run_float(network, x.numpy()[:, None]).y[:, 0]
+    y = run_float(read_model(path).network, x.numpy()[:, None]).y[:, 0]
     np.testing.assert_allclose(y, module(x)[0].detach().numpy(), atol=1e-5)
 
 

@@ -99,8 +99,7 @@ def test_a_mean_needs_the_number_of_steps():
     read = read_model(module, ReadOptions(sequence_length=T))
     assert any("the mean is that of 7 steps" in note for note in read.report.notes)
     np.testing.assert_allclose(run_float(read.network, steps).y[-1], wanted, atol=1e-5)
-    total = made(lambda m, x: m.lstm(x)[0].sum(1))
-    mean = run_float(read_model(total).network, steps).y[-1] / T
+    mean = run_float(read_model(made(lambda m, x: m.lstm(x)[0].sum(1))).network, steps).y[-1] / T
     found = module.head(torch.from_numpy(mean).float()).detach().numpy()
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 

@@ -36,8 +36,7 @@ ALL = {"return_sequences": True}
 
 def save(tmp_path: Path, suffix: str, *layers: Any, inputs: int | None = INPUTS) -> tuple[Any, Path]:
     """Build a model with random weights and biases, and save it."""
-    start = keras.Input((None, inputs) if inputs else (None,))
-    model = keras.Sequential([start, *layers])
+    model = keras.Sequential([keras.Input((None, inputs) if inputs else (None,)), *layers])
     rng = np.random.default_rng(0)
     model.set_weights(
         [
@@ -233,8 +232,7 @@ def test_data_padded_in_front_are_keras_own(wrap: Any, tmp_path: Path) -> None:
 
 def test_backwards_states_and_dropout_are_told_of(tmp_path: Path) -> None:
     layer = L.LSTM(5, go_backwards=True, stateful=True, dropout=0.5, **ALL)
-    start = keras.Input((None, INPUTS), batch_size=1)
-    model = keras.Sequential([start, layer])
+    model = keras.Sequential([keras.Input((None, INPUTS), batch_size=1), layer])
     model.save(tmp_path / "model.keras")
     result = read_model(tmp_path / "model.keras")
     notes = " ".join(result.report.notes)
@@ -254,8 +252,7 @@ def test_states_given_are_told_of(tmp_path: Path) -> None:
 
 
 def test_unrolled_layers_are_the_same(tmp_path: Path) -> None:
-    start = keras.Input((STEPS, INPUTS))
-    model = keras.Sequential([start, L.GRU(5, unroll=True, **ALL)])
+    model = keras.Sequential([keras.Input((STEPS, INPUTS)), L.GRU(5, unroll=True, **ALL)])
     model.save(tmp_path / "model.keras")
     check(model, tmp_path / "model.keras")
 
@@ -639,8 +636,7 @@ def test_final_states_are_the_drivers(kind: str, suffix: str, tmp_path: Path) ->
 
     model, path = functional(tmp_path, suffix, decoder)
     found = read_model(path)
-    assert found.network.outputs == 5
-    assert not found.network.parts
+    assert found.network.outputs == 5 and not found.network.parts
     assert any(note.endswith("rtlstm.host.softmax(y)") for note in found.report.notes)
     assert any("gives its final states, too: the driver always does" in note for note in found.report.notes)
     x = np.random.default_rng(1).normal(size=(STEPS, 3, INPUTS))

@@ -61,8 +61,7 @@ def difference(model: Any, found: ReadResult) -> float:
         # Of so few bits that float8 holds them exactly.
         given = x = rng.integers(-15, 16, (3, STEPS, WIDTH)) / 8
     wanted = np.asarray(model.predict(given, verbose=0))
-    y = run_float(found.network, x.swapaxes(0, 1)).y.swapaxes(0, 1)
-    return float(np.abs(y - wanted).max())
+    return float(np.abs(run_float(found.network, x.swapaxes(0, 1)).y.swapaxes(0, 1) - wanted).max())
 
 
 BLOCKS = {"int4 by rows": {"block_size": -1}, "int4 in blocks": {"block_size": 2}, "int4 in large blocks": {}}
@@ -195,8 +194,7 @@ def test_weights_rounded_by_typical_inputs(mode: str, bits: int, group: int, tmp
     assert difference(model, saved(model, tmp_path / "model.h5")) < 2e-5
     dense._get_kernel_with_merged_lora = lambda: (None, None, dense.kernel_zero)
     found = saved(model, tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert difference(loaded, found) < 2e-5
+    assert difference(keras.saving.load_model(tmp_path / "model.keras"), found) < 2e-5
     assert {each.bits for each in found.report.integer_weights} == (
         {bits} if (mode, group) == ("gptq", -1) else set()
     )
@@ -240,8 +238,7 @@ def test_integers_that_no_rule_explains_are_refused(rounded: Path, array: str, m
 
 
 def test_an_array_beside_the_weights_is_refused(tmp_path: Path) -> None:
-    model = build(L.LSTM(4, return_sequences=True), L.Dense(3, name="head"))
-    model.save(tmp_path / "model.h5")
+    build(L.LSTM(4, return_sequences=True), L.Dense(3, name="head")).save(tmp_path / "model.h5")
     with h5py.File(tmp_path / "model.h5", "r+") as file:
         (group,) = (name for name in _groups(file) if name.endswith("/head"))
         file[f"{group}/kernel_zero"] = np.ones(3, "float32")

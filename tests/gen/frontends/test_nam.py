@@ -117,6 +117,5 @@ def test_example(tmp_path: Path) -> None:
     example = load_example("amplifier")
     example.make(tmp_path / "made.nam", updates=2)
     found = example.run(tmp_path / "made.nam", "golden", 300)
-    assert found["error to signal against float"] < 1e-4
-    assert found["cycles a sample"] == 35
+    assert found["error to signal against float"] < 1e-4 and found["cycles a sample"] == 35
     assert list(found.values())[2] < found["us between samples"]

@@ -183,8 +183,7 @@ def test_products_of_sizes_without_end_are_not_followed():
     sizes = KnownSizes(translated)
     for each in translated.nodes:
         sizes.measure(each, None)
-    assert sizes.of("p3") == (Size(1, ("size T",) * 8),)
-    assert sizes.of("p60") is None
+    assert sizes.of("p3") == (Size(1, ("size T",) * 8),) and sizes.of("p60") is None
 
 
 def test_reshape_that_mixes_features_is_refused_before_a_layer(path):
@@ -198,8 +197,7 @@ def test_reshape_that_mixes_features_is_refused_before_a_layer(path):
 def test_batch_taken_for_steps_is_refused(path):
     first, w1 = squeezed()
     second, w2 = lstm(x="t", y="out", name="two", inputs=H)
-    nodes = [*first, node("Transpose", "s", "t", perm=[1, 0, 2]), *second]
-    save(path, nodes, [*w1, *w2])
+    save(path, [*first, node("Transpose", "s", "t", perm=[1, 0, 2]), *second], [*w1, *w2])
     refused(path, r"LSTM node 'two' must read axes \(T, N, F\).*\(N, T, F\)")
 
 
@@ -219,15 +217,13 @@ def test_layout_1_is_honoured(path):
 @pytest.mark.parametrize("front", ["MatMul", "Relu", "Mul"])
 def test_the_order_of_steps_and_sequences_behind_other_nodes(path, front, batch_first):
     nodes, weights = lstm(x="permuted" if batch_first else "front")
-    given = {"MatMul": "x w", "Relu": "x", "Mul": "scale x"}[front]
-    before = [node(front, given, "front")]
+    before = [node(front, {"MatMul": "x w", "Relu": "x", "Mul": "scale x"}[front], "front")]
     if batch_first:
         before.append(node("Transpose", "front", "permuted", perm=[1, 0, 2]))
     more = [const("w", rand(I, I)), const("scale", rand(1))]
     save(path, [*before, *nodes], [*weights, *more], "y")
     report = read_model(path).report
-    assert report.input == "x"
-    assert report.batch_first == batch_first
+    assert report.input == "x" and report.batch_first == batch_first
 
 
 @pytest.mark.parametrize(("turns", "layout", "first"), [
@@ -361,8 +357,7 @@ def test_output_cuts_before_an_unsupported_operator(path):
     result = read_model(path, ReadOptions(output="logits"))
     assert result.report.output == "logits" and result.network.outputs == O
     assert [entry.name for entry in result.report.outside] == ["exp"]
-    assert "Exp" in inspect_model(path).refusal
-    assert inspect_model(path).nodes[-1].role == "refused"
+    assert "Exp" in inspect_model(path).refusal and inspect_model(path).nodes[-1].role == "refused"
 
 
 # What is refused, by name
@@ -527,8 +522,7 @@ def test_lstm_inside_if_is_named(path):
     out = helper.make_tensor_value_info("y_in", TensorProto.FLOAT, None)
     branch = helper.make_graph(nodes, "b", [], [out], weights)
     choice = helper.make_node("If", ["cond"], ["out"], name="choice", then_branch=branch, else_branch=branch)
-    cond = helper.make_tensor_value_info("cond", TensorProto.BOOL, [])
-    save(path, [choice], [], inputs=(cond,))
+    save(path, [choice], [], inputs=(helper.make_tensor_value_info("cond", TensorProto.BOOL, []),))
     refused(path, r"there is none in it \(2 inside If node 'choice'")
 
 

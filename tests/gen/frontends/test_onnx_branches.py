@@ -41,8 +41,7 @@ def two_lstms(path, condition=(), weights=()):
     flag = helper.make_tensor_value_info("flag", TensorProto.BOOL, [])
     tail = [branch(name, [node("Identity", "middle", "y")], [], "y") for name in ("one", "two")]
     outer = choose("outer", "chosen" if condition else "flag", then, other, "middle")
-    nodes = [*condition, outer, choose("tail", "flag", *tail)]
-    return save(path, nodes, list(weights), inputs=(flag,))
+    return save(path, [*condition, outer, choose("tail", "flag", *tail)], list(weights), inputs=(flag,))
 
 
 @pytest.mark.parametrize("flag", [True, False])
@@ -87,8 +86,7 @@ def test_constants_decide_by_themselves(tmp_path) -> None:
     (("other:then",), r"there is no 'other' \(any more\); there are: outer"),
 ])  # fmt: skip
 def test_refusals(choices: tuple[str, ...], message: str, tmp_path) -> None:
-    path = two_lstms(tmp_path / "m.onnx")
-    refused(path, message, ReadOptions(branches=choices))
+    refused(two_lstms(tmp_path / "m.onnx"), message, ReadOptions(branches=choices))
 
 
 @pytest.mark.parametrize(("yes", "outputs", "words"), [
@@ -98,8 +96,6 @@ def test_refusals(choices: tuple[str, ...], message: str, tmp_path) -> None:
 ])  # fmt: skip
 def test_damaged_conditions_are_refused(tmp_path, yes, outputs, words):
     nodes, weights = lstm(y="s")
-    inside = [node("Relu", "s", "r"), node("Tanh", "s", "q")]
-    parts = branch("part", inside, [], *outputs.split())
+    parts = branch("part", [node("Relu", "s", "r"), node("Tanh", "s", "q")], [], *outputs.split())
     nodes.append(choose("damaged", "yes", parts, parts))
-    path = save(tmp_path / "net.onnx", nodes, [*weights, const("yes", yes)])
-    refused(path, words)
+    refused(save(tmp_path / "net.onnx", nodes, [*weights, const("yes", yes)]), words)

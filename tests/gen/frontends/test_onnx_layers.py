@@ -125,8 +125,7 @@ def test_batch_norm_and_dense_layer_before_the_lstm(path):
     ]  # fmt: skip
     weights += [const("scale", rand(I)), const("shift", rand(I)), const("w", rand(I, O))]
     save(path, nodes, weights, ["s"])
-    assert kinds(check(path, "s")) == ["dense", "lstm"]
-    assert read_model(path).report.input == "x"
+    assert kinds(check(path, "s")) == ["dense", "lstm"] and read_model(path).report.input == "x"
     network = read_model(path, ReadOptions(lstm="rec")).network
     assert kinds(network) == ["lstm"] and network.inputs == O
 

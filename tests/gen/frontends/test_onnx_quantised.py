@@ -199,8 +199,7 @@ def test_gemm_of_the_last_step(path, per_channel):
     save(path, nodes, [*weights, ints("ax", 0)], ["y"], shape=("T", 1, I), ir=8)
     found = static(path, x, True, per_channel=per_channel)
     ours = run_float(read_model(found).network, x).y[-1]
-    theirs = run_onnxruntime(found, x)
-    assert np.abs(ours - theirs).max() <= rounding_bound(found) + FLOAT32
+    assert np.abs(ours - run_onnxruntime(found, x)).max() <= rounding_bound(found) + FLOAT32
     (one,) = inspect_model(found).integer_weights
     assert (one.layer, one.exact_bits) == ("fc", 8)
     np.testing.assert_array_equal(
@@ -240,8 +239,7 @@ def test_dynamic_convolution(path, kind):
     save(path, nodes, weights, ["y"], shape=("T", 1, I), ir=8)
     found = dynamic(path, op_types_to_quantize=["Conv"], weight_type=kind)
     assert "ConvInteger" in [one.op_type for one in onnx.load(found).graph.node]
-    report = inspect_model(found)
-    (one,) = report.integer_weights
+    (one,) = inspect_model(found).integer_weights
     assert (one.layer, one.bits, one.zero_points) == ("conv", 8, kind == QuantType.QUInt8)
     network = read_model(found).network
     assert np.abs(network.layers[1].weight - weight[..., 0]).max() <= one.steps[0] * 0.5001
@@ -256,8 +254,7 @@ def test_zero_points_and_other_steps(path):
     codes = rng.integers(0, 256, (H, M)).astype(np.uint8)
     scale, zero = np.float32(0.013), np.uint8(101)
     quantised_dense(path, codes, scale, zero)
-    x = inputs(rng)
-    assert difference(path, x, optimised=False) < FLOAT32
+    assert difference(path, inputs(rng), optimised=False) < FLOAT32
     weight = ((codes.astype(int) - 101).astype(np.float32) * scale).astype(np.float64).T
     change = 0.0
     for row in weight:
@@ -317,8 +314,7 @@ def test_blocks_of_an_axis(path):
 
 
 def test_zero_point_of_powers_of_two_takes_a_bit_more(path):
-    rng = np.random.default_rng(7)
-    codes = rng.integers(0, 256, (H, M)).astype(np.uint8)
+    codes = np.random.default_rng(7).integers(0, 256, (H, M)).astype(np.uint8)
     codes[0, 0] = 255
     quantised_dense(path, codes, np.float32(2.0**-6), np.uint8(100))
     assert "with zero points other than 0, in steps of 0.015625 (a power of two): `weight_bits=9`" in notes(
@@ -346,8 +342,7 @@ def test_clip_says_the_bits(path, per_row):
             if one.op_type.endswith("quantizeLinear") or one.op_type == "QuantizeLinear":
                 one.attribute.append(helper.make_attribute("axis", 1))
         onnx.save(model, path)
-    x = inputs(rng)
-    assert difference(path, x, optimised=False) < FLOAT32
+    assert difference(path, inputs(rng), optimised=False) < FLOAT32
     (one,) = inspect_model(path).integer_weights
     assert (one.bits, one.largest, one.exact_bits) == (4, 7, 4)
     assert ("one for each row (powers of two)" in notes(path)) == per_row
@@ -357,15 +352,13 @@ def test_clip_says_the_bits(path, per_row):
 
 def test_folded_integers_are_named(path):
     rng = np.random.default_rng(9)
-    codes = rng.integers(-127, 128, (H, M)).astype(np.int8)
-    quantised_dense(path, codes, np.float32(0.01), np.int8(0))
+    quantised_dense(path, rng.integers(-127, 128, (H, M)).astype(np.int8), np.float32(0.01), np.int8(0))
     model = onnx.load(path)
     model.graph.node[-1].output[0] = "before"
     model.graph.node.append(node("Mul", "before factors", "y"))
     model.graph.initializer.append(const("factors", rng.uniform(1, 2, M).astype(np.float32)))
     onnx.save(model, path)
-    report = inspect_model(path)
-    assert not report.integer_weights
+    assert not inspect_model(path).integer_weights
     assert "the model's integers 'codes' are no layer's weights as they stand" in notes(path)
 
 
@@ -391,8 +384,7 @@ def rounded(path, second=None, middle=()):
 def test_clip_between_a_pair(path):
     rounded(path, middle=[node("Clip", "q low high", "c")])
     assert "rounds 1 tensor to 7 bits" in notes(path)
-    x = inputs(np.random.default_rng(0)) / 64
-    assert difference(path, x) <= 1 / 256
+    assert difference(path, inputs(np.random.default_rng(0)) / 64) <= 1 / 256
 
 
 @pytest.mark.parametrize(

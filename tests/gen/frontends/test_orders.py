@@ -126,8 +126,7 @@ def test_compile_warns_of_it_and_run_needs_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("door", ["module", "onnx"])
 def test_axes_that_no_layer_names_have_numbers(door: str, tmp_path: Path) -> None:
-    source = through(door, net_of(lambda net, x: net.conv(x)), tmp_path)
-    first, second = read_model(source).report.notes
+    first, second = read_model(through(door, net_of(lambda net, x: net.conv(x)), tmp_path)).report.notes
     assert first.startswith("the model takes (axis 0, features, axis 2), but rtlstm takes (axis 0, axis 2, f")
     assert first.endswith("x.transpose(0, 2, 1)")
     assert second == "the model gives (axis 0, features, axis 2), but rtlstm gives (axis 0, axis 2, features)"

@@ -191,8 +191,7 @@ def reset_inside(net: Any, x: Any, h: Any) -> Any:
 
 
 def five_rows(net: Any, x: Any, h: Any) -> Any:
-    gates = [net.w(x) * net.w(2 * x), net.w(3 * x) * net.w(4 * x), net.w(5 * x) * h]
-    h = torch.tanh(sum(gates))
+    h = torch.tanh(sum([net.w(x) * net.w(2 * x), net.w(3 * x) * net.w(4 * x), net.w(5 * x) * h]))
     return h, h
 
 

@@ -78,8 +78,7 @@ def test_two_inputs_in_every_form(name, tmp_path):
         assert [part.width for part in read.network.input_parts] == [I, 3 if read.embeddings else S]
         x = read.looked_up(tuple(each.numpy() for each in given))
         y = run_float(read.network, x.swapaxes(0, 1)).y
-        found = y.swapaxes(0, 1) if wanted.ndim == 3 else y[-1]
-        np.testing.assert_allclose(found, wanted, atol=1e-5)
+        np.testing.assert_allclose(y.swapaxes(0, 1) if wanted.ndim == 3 else y[-1], wanted, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -143,11 +142,9 @@ def test_wrong_inputs_are_refused(build, wrong, words):
 
 def test_one_input_by_name(tmp_path):
     """A model with one input takes the array x."""
-    module = two(lambda m, x, s: m.lstm(x)[0], lstm=nn.LSTM(I, H, **FIRST))
-    read = read_model(module)
+    read = read_model(two(lambda m, x, s: m.lstm(x)[0], lstm=nn.LSTM(I, H, **FIRST)))
     x = np.zeros((N, T, I))
-    assert read.network.input_parts == ()
-    assert read.looked_up({"x": x, "labels": x}).shape == x.shape
+    assert read.network.input_parts == () and read.looked_up({"x": x, "labels": x}).shape == x.shape
     with pytest.raises(InputError, match="must hold an array 'x' or a single one"):
         read.looked_up({"a": x, "b": x})
 

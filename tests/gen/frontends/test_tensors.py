@@ -121,10 +121,8 @@ def test_dense_in_the_given_order(read):
     ("RNNCell", {}),
 ])  # fmt: skip
 def test_names_of_torch_modules(read, kind, options):
-    torch = pytest.importorskip("torch")
-    module = getattr(torch.nn, kind)(I, H, **options)
-    tensors = {f"net.{name}": tensor.numpy() for name, tensor in module.state_dict().items()}
-    result = read(tensors)
+    module = getattr(pytest.importorskip("torch").nn, kind)(I, H, **options)
+    result = read({f"net.{name}": tensor.numpy() for name, tensor in module.state_dict().items()})
     network = read_model(module).network
     assert [layer.kind for layer in result.network.layers] == [layer.kind for layer in network.layers]
     x = rand(4, 2, I)
@@ -134,8 +132,7 @@ def test_names_of_torch_modules(read, kind, options):
 
 @pytest.mark.parametrize("both", [True, False])
 def test_what_a_dense_layer_reads_of_both_directions_is_noted(read, both):
-    torch = pytest.importorskip("torch")
-    module = torch.nn.LSTM(I, H, bidirectional=both)
+    module = pytest.importorskip("torch").nn.LSTM(I, H, bidirectional=both)
     tensors = {f"lstm.{name}": tensor.numpy() for name, tensor in module.state_dict().items()}
     notes = read(tensors | linear(inputs=2 * H if both else H)).report.notes
     assert any("is taken to read every step of 'lstm'" in note for note in notes) == both
@@ -169,8 +166,7 @@ BATCH |= {"body.bn.num_batches_tracked": np.ones((), np.int64)}
 ])  # fmt: skip
 @pytest.mark.parametrize("dense", [("linear",), ()])
 def test_tensors_that_are_left_out_are_told(read, rest, told, dense):
-    tensors = lstm() | rest | (linear() if dense else {})
-    notes = read(tensors, lstm="lstm", dense=dense).report.notes
+    notes = read(lstm() | rest | (linear() if dense else {}), lstm="lstm", dense=dense).report.notes
     (note,) = [note for note in notes if note.startswith("left out, since no option names them: ")]
     assert told in note and "give the torch.nn.Module" in note
 

@@ -213,8 +213,7 @@ def test_reshape_to_sizes_of_tensors(shape):
 
 
 def test_reshape_that_takes_steps_for_sequences_is_refused():
-    module = reshaped(lambda x: (x.size(1), x.size(0), O))
-    refused(module, r"LSTM 'two' must read axes \(T, N, F\)")
+    refused(reshaped(lambda x: (x.size(1), x.size(0), O)), r"LSTM 'two' must read axes \(T, N, F\)")
 
 
 def test_what_is_no_model():

@@ -73,9 +73,7 @@ def test_program_equals_module(kind, first, head, dynamic, shape):
 def test_file_with_every_option(tmp_path, kind, options):
     module, path = nets.Recurrent(kind, "all", **options), tmp_path / "net.pt2"
     torch.export.save(export(module, torch.randn(T, N, I)), path)
-    result = expect_equal(path, module)
-    assert result.network.name == "net"
-    assert inspect_model(path).refusal == ""
+    assert expect_equal(path, module).network.name == "net" and inspect_model(path).refusal == ""
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
@@ -102,13 +100,11 @@ def unread(tail):
     (lambda m, x: torch.relu(x), "but there is none in it; it has relu"),
 ])  # fmt: skip
 def test_refused_by_name(tail, words):
-    program = export(unread(tail), torch.randn(T, N, I))
-    assert words in inspect_model(program).refusal
+    assert words in inspect_model(export(unread(tail), torch.randn(T, N, I))).refusal
 
 
 def test_end_and_beginning_are_chosen_by_name():
-    module = nets.Recurrent("LSTM", "all")
-    program = export(module, torch.randn(T, N, I))
+    program = export(nets.Recurrent("LSTM", "all"), torch.randn(T, N, I))
     network = read_model(program, ReadOptions(output="rnn"), name="cut").network
     assert network.name == "cut" and [layer.kind for layer in network.layers] == ["lstm"]
     refused(program, "`dense` is for files of tensors", ReadOptions(dense=()))

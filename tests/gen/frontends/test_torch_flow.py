@@ -136,8 +136,7 @@ def test_final_states_of_both_directions(how, layers):
     """They are what the last step has, if the backward direction's outputs are reversed."""
 
     def forward(m, x):
-        h = m.lstm(x)[1][0]
-        return m.head(_joined_states(h, layers)[how]()).sigmoid()
+        return m.head(_joined_states(m.lstm(x)[1][0], layers)[how]()).sigmoid()
 
     module = net(forward, lstm=nn.LSTM(I, H, layers, bidirectional=True), head=nn.Linear(2 * H, 2))
     x = steps()

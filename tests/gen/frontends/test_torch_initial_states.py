@@ -157,8 +157,7 @@ def test_c_header_has_it(build: Build) -> None:
 @pytest.mark.rtl
 def test_simulation_begins_in_it(build: Build) -> None:
     x = data()
-    found = build.simulate(x.numpy(), simulator="icarus", verify=False)
-    assert found.passed
+    assert build.simulate(x.numpy(), simulator="icarus", verify=False).passed
     with build.open("icarus", verify=False) as rtl, build.open("golden") as golden:
         np.testing.assert_array_equal(rtl.run(x.numpy())[0], golden.run(x.numpy())[0])
 

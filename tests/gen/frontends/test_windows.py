@@ -149,8 +149,7 @@ def test_words_are_looked_up_before() -> None:
     table, module = nn.Embedding(7, INPUTS), made(lambda net, x: plain(net, net.table(x)))
     module.table = table
     tokens = np.random.default_rng(1).integers(0, 7, (N, T))
-    build = rtlstm.compile(module, calibration=tokens, quick=True)
-    y, _ = build.run(tokens)
+    y, _ = rtlstm.compile(module, calibration=tokens, quick=True).run(tokens)
     with torch.no_grad():
         assert np.abs(y - module(torch.as_tensor(tokens)).numpy()).max() < 1e-3
 
