@@ -50,7 +50,7 @@ class EstimateCase(Record):
         shape = shape.replace(dense=()) if self.lstm_only else shape
         quantised = quantise(shape.network(), self.settings)
         parameters = Parameters.for_family(family, **self.sizes)
-        return Manifest.create(self.name, quantised.shapes, parameters, quantised.numerics)
+        return Manifest.of(self.name, quantised, parameters)
 
 
 class EstimateResult(Record):

@@ -79,7 +79,7 @@ def check_simulator() -> None:
 def predict_cycles(shape: Shape) -> Manifest:
     """Return a network's manifest, made with weights of 0: no cycle depends on their values."""
     found = quantise(shape.network(blank=True), shape.settings)
-    return Manifest.create(shape.name, found.shapes, shape.parameters, found.numerics)
+    return Manifest.of(shape.name, found, shape.parameters)
 
 
 def build_shape(shape: Shape, folder: Path, progress: Progress | None = None) -> Manifest:
@@ -91,7 +91,7 @@ def build_shape(shape: Shape, folder: Path, progress: Progress | None = None) ->
     """
     network = shape.network()
     quantised = quantise(network, shape.settings)
-    wanted = Manifest.create(shape.name, quantised.shapes, shape.parameters, quantised.numerics)
+    wanted = Manifest.of(shape.name, quantised, shape.parameters)
     try:
         there = Manifest.load(folder)
         verilog = read_verilog(folder, there)

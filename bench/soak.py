@@ -102,7 +102,7 @@ class LinkSetup:
         )
         self.network = quantise(self._shape.network(), self._shape.settings)
         self._parameters = Parameters(lanes=4, macs=4, streams=STREAMS)
-        self.manifest = Manifest.create("link", self.network.shapes, self._parameters, self.network.numerics)
+        self.manifest = Manifest.of("link", self.network, self._parameters)
 
     def device(self, limits: Limits = DEVICE_LIMITS) -> DeviceEngine:
         """Return the reference device, with the golden model behind it."""

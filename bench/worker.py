@@ -152,7 +152,7 @@ def _seconds(call: Callable[[], object]) -> float:
 
 def _time_backend(shape: Shape, network: QuantizedNetwork, x: Any, seconds: float) -> float:
     """Return a step's time through the driver and the golden backend: floats in, floats out."""
-    manifest = Manifest.create(shape.name, network.shapes, shape.parameters, network.numerics)
+    manifest = Manifest.of(shape.name, network, shape.parameters)
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
         (folder / "manifest.json").write_text(manifest.to_json())

@@ -17,7 +17,7 @@ from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.files import as_bytes, read_file
 from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.layout import EmbeddingShape, OutputPart, Window, check_parts, check_window
-from rtlstm.spec.numerics import LayerShape, Numerics
+from rtlstm.spec.numerics import LayerShape, Numerics, QuantizedNetwork
 from rtlstm.spec.parameters import Capacity, Needs, Parameters
 from rtlstm.spec.program.fields import (
     FIRST,
@@ -211,6 +211,18 @@ class Manifest(Record):
         if widest > self.numerics.output_bits:
             raise ValueError(f"outputs have {self.numerics.output_bits} bits, but need {widest}")
         return self
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        network: QuantizedNetwork,
+        parameters: Parameters,
+        kept: Kept = NOTHING_SKIPPED,
+        spatial: SpatialPlan | None = None,
+    ) -> Self:
+        """Return the manifest of a network; all else and errors as :meth:`create`."""
+        return cls.create(name, network.shapes, parameters, network.numerics, network.passes, kept, spatial)
 
     @classmethod
     def create(

@@ -129,7 +129,7 @@ def test_a_loadable_device_with_several_formats_gives_layers_those_that_hold_the
 
 def test_messages_name_the_format_of_each_layer() -> None:
     found = quantised(*NETWORKS["two"])
-    manifest = Manifest.create("two", found.shapes, Parameters(lanes=4, macs=2), found.numerics)
+    manifest = Manifest.of("two", found, Parameters(lanes=4, macs=2))
     assert "--cell-range 1,16" in build_options(manifest)
     uses = [each.use for each in format_reports(manifest) if each.use.startswith("cell state c")]
     assert uses == ["cell state c of lstm0", "cell state c of lstm1"]
@@ -157,7 +157,7 @@ def test_no_cycle_and_no_pipeline_more(name: str) -> None:
     given, ranges = NETWORKS[name]
     parameters = Parameters(lanes=4, macs=2)
     mine, single = (
-        Manifest.create(name.replace(" ", "_"), found.shapes, parameters, found.numerics)
+        Manifest.of(name.replace(" ", "_"), found, parameters)
         for found in (quantised(given, ranges), quantised(given, (max(ranges),) * len(ranges)))
     )
     assert mine.cycles == single.cycles
@@ -217,7 +217,7 @@ def test_a_loadable_core_has_the_shift_of_each_operation_from_its_program(tmp_pa
     ranges = device_settings(device.manifest, None).replace(cell_range="8,1,8")
     hardware = TargetHardware(device=device.manifest.numerics)
     found = quantise(stacked(2, 3, 3, 3, seed=1), ranges, hardware=hardware)
-    made = Manifest.create("device", found.shapes, device.manifest.parameters, found.numerics)
+    made = Manifest.of("device", found, device.manifest.parameters)
     assert stated_cell_range(found.shapes, found.numerics) == "8,1,8"
     folder = device.save(tmp_path / "device", core_to_verilog(device.manifest))
     with Accelerator.open(folder, "icarus", verify=False) as accelerator:

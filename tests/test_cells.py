@@ -129,8 +129,7 @@ def test_sign_of_a_function_on_rtl(
     rnn = Rnn(w_ih=one, w_hh=zero, bias=np.zeros(1), activation=function)
     settings = QuantizationSettings(weight_bits=6, data_bits=6, gate_bits=8, input_range=2.0)
     network = quantise(Network(layers=(rnn,)), settings)
-    parameters = Parameters(lanes=4, macs=1, table_memory=table_memory)
-    manifest = Manifest.create("signs", network.shapes, parameters, network.numerics)
+    manifest = Manifest.of("signs", network, Parameters(lanes=4, macs=1, table_memory=table_memory))
     write_build(tmp_path, network, manifest)
     codes = np.arange(network.numerics.input.lowest, network.numerics.input.maximum + 1)[:, None]
     form = network.shapes[0].output

@@ -140,8 +140,7 @@ def test_any_results_are_decided(units: int) -> None:
         lanes=lanes, macs=units, gate_units=units, beat_out=units, streams=4, decide="argmax"
     )
     net, rng = network(lstm(3, 5), dense(5, 13)), np.random.default_rng(units)
-    quantised = quantise(net, NARROW)
-    manifest = Manifest.create("n", quantised.shapes, parameters, quantised.numerics, quantised.passes)
+    manifest = Manifest.of("n", quantise(net, NARROW), parameters)
     part, bits = Decision(manifest), manifest.numerics.output_bits
     steps = [rng.integers(-3, 4, 13) - 10 * (index % 5 == 0) for index in range(30)]
     steps[3] = np.array([-(1 << bits - 1)] * 12 + [(1 << bits - 1) - 1])
@@ -201,8 +200,7 @@ def test_any_results_are_decided(units: int) -> None:
 def test_drawn_builds_decide(seed: int, backend: str, tmp_path: Path) -> None:
     """Networks, arrays and pipelines as drawn elsewhere, with stalls and steps without output."""
     case = random_case(1000 + seed, sizes=DRAWN, steps=8)
-    parameters = case.manifest.parameters.replace(decide="argmax")
-    manifest = Manifest.create("n", case.network.shapes, parameters, case.network.numerics)
+    manifest = Manifest.of("n", case.network, case.manifest.parameters.replace(decide="argmax"))
     check_device(replace(case, manifest=manifest), tmp_path, backend)
 
 

@@ -25,7 +25,7 @@ WIDE_ARRAY = Parameters(lanes=32, macs=4, beat_in=4, gate_units=4, beat_out=4)
 
 
 def manifest_of(network: QuantizedNetwork, parameters: Parameters) -> Manifest:
-    return Manifest.create("graph", network.shapes, parameters, network.numerics, network.passes)
+    return Manifest.of("graph", network, parameters)
 
 
 def side_by_side(count: int) -> Network:

@@ -102,7 +102,7 @@ def test_builds_in_space_and_behind_a_bus(array: dict[str, object], tmp_path: Pa
 def test_ports_have_the_bits_of_inputs_and_no_cycle_is_lost() -> None:
     network = Network(layers=(FIRST, SECOND, LAST))
     wide, narrow = (
-        Manifest.create("wide", found.shapes, PARAMETERS, found.numerics)
+        Manifest.of("wide", found, PARAMETERS)
         for found in (quantise(network, SETTINGS), quantise(network, SETTINGS.replace(hidden_bits=None)))
     )
     ports = PortSpec.from_manifest(wide)
@@ -116,7 +116,7 @@ def test_ports_have_the_bits_of_inputs_and_no_cycle_is_lost() -> None:
 def test_over_a_link_with_h_that_is_written_and_read() -> None:
     """Inputs have one byte, h more bits than one."""
     found = quantise(Network(layers=(FIRST,)), WIDE.replace(hidden_bits=10))
-    build = Build(found, Manifest.create("tiny", found.shapes, TINY, found.numerics))
+    build = Build(found, Manifest.of("tiny", found, TINY))
     x = found.numerics.quantise_input(np.random.default_rng(2).uniform(-1, 1, (6, 1, 3)))
     h, c = np.full((1, 4), -300), np.full((1, 4), 77)
     wanted = Golden(found).run(x, ([h], [c]))

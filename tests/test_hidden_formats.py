@@ -67,13 +67,12 @@ def test_each_layer_has_the_format_of_its_range(name: str) -> None:
     lstms = [shape.output for shape in found.shapes if shape.kind == "lstm"]
     assert [form.limit + form.step for form in lstms] == ranges
     assert (found.numerics.hidden_whole_bits, found.numerics.hidden_shifts) == (whole, shifts)
-    manifest = Manifest.create(name, found.shapes, PARAMETERS, found.numerics)
+    manifest = Manifest.of(name, found, PARAMETERS)
     assert f"--hidden-range {stated}" in build_options(manifest)
     assert sum(each.use.startswith("hidden state h") for each in format_reports(manifest)) == len({*ranges})
     again = quantise(network, SETTINGS.replace(hidden_range=ranges if len(ranges) > 1 else ranges[0]))
     assert again.numerics == found.numerics
-    single = quantise(network, SETTINGS)
-    options = build_options(Manifest.create(name, single.shapes, PARAMETERS, single.numerics))
+    options = build_options(Manifest.of(name, quantise(network, SETTINGS), PARAMETERS))
     assert "--hidden-range" not in " ".join(options)
 
 
@@ -88,7 +87,7 @@ def test_one_layer_is_at_most_eight_times_as_fine_as_another() -> None:
 def test_no_cycle_more(name: str) -> None:
     network, stated, *_ = NETWORKS[name]
     narrow, plain = (
-        Manifest.create(name, found.shapes, PARAMETERS, found.numerics)
+        Manifest.of(name, found, PARAMETERS)
         for found in (quantise(network, SETTINGS.replace(hidden_range=stated)), quantise(network, SETTINGS))
     )
     assert narrow.cycles == plain.cycles

@@ -63,9 +63,7 @@ def diagram(name: str) -> dict[str, Row]:
 def manifest_with(**parameters: Any) -> Manifest:
     layer = Lstm(w_ih=np.zeros((32, 4)), w_hh=np.zeros((32, 8)), bias=np.zeros(32))
     network = quantise(Network(layers=(layer,)), NARROW)
-    return Manifest.create(
-        "model", network.shapes, Parameters(lanes=8, macs=4, **parameters), network.numerics
-    )
+    return Manifest.of("model", network, Parameters(lanes=8, macs=4, **parameters))
 
 
 def core(beat_in: int) -> Core:

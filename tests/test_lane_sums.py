@@ -85,8 +85,7 @@ def test_estimate(tmp_path: Path) -> None:
     settings = QuantizationSettings(weight_bits=4, data_bits=8)
     network = quantise(stacked(16, 20, 20, dense=((1, "identity"),)), settings)
     parameters = Parameters.for_family("ecp5", 4, lanes=16, macs=4, lut_macs=1, lane_sums=16)
-    made = Manifest.create("made", network.shapes, parameters, network.numerics)
-    check_synthesis(made, "lfe5u-25f-8", tmp_path)
+    check_synthesis(Manifest.of("made", network, parameters), "lfe5u-25f-8", tmp_path)
 
 
 def test_weights_of_sections_are_read_as_packed() -> None:
@@ -107,7 +106,7 @@ def test_a_full_array_waits_less(beat_in: int, most: int) -> None:
     found = []
     for sums in (None, 16):
         parameters = Parameters.for_family("ecp5", 4, tables="direct", lane_sums=sums, **sizes)
-        found.append(Manifest.create("full", network.shapes, parameters, network.numerics).cycles)
+        found.append(Manifest.of("full", network, parameters).cycles)
     latencies = [cycles.step_latency_cycles for cycles in found]
     assert latencies == [132, most]
     assert found[0].step_interval_cycles == found[1].step_interval_cycles
@@ -117,7 +116,7 @@ def test_skipped_words_have_no_sections() -> None:
     case = case_of("short pipeline")
     kept = {(1, False): ((0, 1, 2, 3),) * 5}
     with pytest.raises(ConfigurationError, match="leave out `lane_sums` or `skip_zeros`"):
-        Manifest.create("made", case.network.shapes, CASES["short pipeline"], case.network.numerics, (), kept)
+        Manifest.of("made", case.network, CASES["short pipeline"], kept=kept)
 
 
 def test_whole_sequences_have_no_sections() -> None:
@@ -126,4 +125,4 @@ def test_whole_sequences_have_no_sections() -> None:
     network = quantise(Network(layers=(both,)), NARROW)
     parameters = Parameters(lanes=4, macs=2, max_steps=3, lane_sums=4)
     with pytest.raises(ConfigurationError, match="`lane_sums` needs a core that takes steps"):
-        Manifest.create("whole", network.shapes, parameters, network.numerics, network.passes)
+        Manifest.of("whole", network, parameters)

@@ -43,8 +43,7 @@ def network(inputs: int, hidden: tuple[int, ...], head: int | None) -> Network:
 
 def build(folder: Path, shape: str, lanes: int, macs: int) -> Manifest:
     quantised = quantise(network(*SHAPES[shape]), QuantizationSettings(weight_bits=8, data_bits=8))
-    parameters = Parameters(lanes=lanes, macs=macs)
-    manifest = Manifest.create(shape, quantised.shapes, parameters, quantised.numerics)
+    manifest = Manifest.of(shape, quantised, Parameters(lanes=lanes, macs=macs))
     (folder / "rtl").mkdir()
     verilog = core_to_verilog(manifest)
     (folder / "manifest.json").write_text(manifest.with_files({manifest.rtl: verilog}).to_json())

@@ -99,7 +99,7 @@ def random_pair(seed: int) -> tuple[Build, list[Build]]:
     most = {name: max(getattr(need, name) for need in needs) for name in Needs.model_fields}
     most["operations"] = max(4, most["operations"])
     parameters = with_capacity("device", first, parameters, most | {"headroom": 12})
-    device = Build(first, Manifest.create("device", first.shapes, parameters, first.numerics))
+    device = Build(first, Manifest.of("device", first, parameters))
     return device, [build_for(network, device) for network in networks[1:]]
 
 
@@ -109,7 +109,7 @@ def test_speech_detection_gives_way_to_top_tagging(tmp_path: Path) -> None:
     settings = QuantizationSettings(weight_bits=8, data_bits=8)
     found = quantise(SHAPES["vad128"].network(), settings, hardware=TargetHardware(headroom=4))
     parameters = with_capacity("device", found, Parameters(lanes=32, macs=8, streams=2), {})
-    device = Build(found, Manifest.create("device", found.shapes, parameters, found.numerics))
+    device = Build(found, Manifest.of("device", found, parameters))
     switch(device, [build_for(SHAPES["toptag"].network(), device)], "verilator", tmp_path, steps=100)
 
 

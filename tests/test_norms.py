@@ -194,8 +194,7 @@ def test_whole_sequences_on_rtl(tmp_path: Path) -> None:
 
 def test_a_norm_reads_its_vector_once_to_wait_for_it() -> None:
     network = quantise(Network(layers=(_lstm(4, 16), Norm(values=16))), NARROW)
-    manifest = Manifest.create("words", network.shapes, Parameters(lanes=8, macs=4), network.numerics)
-    op = manifest.program.body_op(1)
+    op = Manifest.of("words", network, Parameters(lanes=8, macs=4)).program.body_op(1)
     assert [*map(list, op.group_words)] == [[0, 1, 2, 3]] and op.drain_beats == 16
 
 
@@ -216,7 +215,7 @@ def test_overhead_is_twelve_cycles_at_most(values: int, macs: int, units: int, c
     for layers in ((first, second, head), (first, norm, second, head), (first, norm, second, norm, head)):
         network = quantise(Network(layers=layers), QuantizationSettings(quick=True))
         assert network.numerics.fused_lstm is not None
-        manifest = Manifest.create("cycles", network.shapes, parameters, network.numerics)
+        manifest = Manifest.of("cycles", network, parameters)
         cycles.append(
             manifest.cycles.step_latency_cycles - parameters.drain_beats(values) * (len(layers) - 3)
         )
@@ -225,7 +224,7 @@ def test_overhead_is_twelve_cycles_at_most(values: int, macs: int, units: int, c
 
 def test_builds_without_a_norm_know_of_none() -> None:
     network = quantise(Network(layers=(_lstm(4, 5),)), NARROW)
-    manifest = Manifest.create("none", network.shapes, Parameters(lanes=4, macs=2), network.numerics)
+    manifest = Manifest.of("none", network, Parameters(lanes=4, macs=2))
     assert "norms" not in manifest.numerics.model_dump() and "norms" not in manifest.to_json()
 
 

@@ -66,8 +66,7 @@ def test_a_cycle_less_in_each_layer(family: str, tmp_path: Path) -> None:
         parameters = made.replace(pipeline=made.pipeline.model_copy(update={"result": registers}))
         steps = []
         for settings in (HALF_UP, ODD):
-            quantised = quantise(TWO, settings, x)
-            manifest = Manifest.create("two", quantised.shapes, parameters, quantised.numerics)
+            manifest = Manifest.of("two", quantise(TWO, settings, x), parameters)
             steps.append(manifest.cycles.step_latency_cycles)
         saved.append(steps[0] - steps[1])
         if registers == 0 or (family == "ecp5" and registers == 2):

@@ -138,7 +138,7 @@ def test_scores_of_a_wide_range_keep_their_steps():
 
 def test_over_a_link():
     quantised = quantise(NETWORKS["scores"], WIDE, X)
-    build = Build(quantised, Manifest.create("tiny", quantised.shapes, TINY, quantised.numerics))
+    build = Build(quantised, Manifest.of("tiny", quantised, TINY))
     codes = quantised.numerics.quantise_input(X)
     wanted = Golden(quantised).run(codes).y
     assert np.abs(wanted).max() > 127

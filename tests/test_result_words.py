@@ -120,7 +120,7 @@ def test_words_of_a_beat_are_stored_one_per_cycle_and_cost_none() -> None:
     intervals = []
     for gate_units in (2, 8):
         parameters = loop(lanes=32, macs=2, gate_units=gate_units, beat_out=gate_units)
-        made = Manifest.create("made", network.shapes, parameters, network.numerics)
+        made = Manifest.of("made", network, parameters)
         offered = offer_cycles(made.program, parameters, 8)
         intervals.append(offered[-1] - offered[-2])
         assert made.program.body_op(0).beat_cycles == gate_units // 2
@@ -139,7 +139,7 @@ def test_results_of_whole_sequences_fill_a_word_at_most() -> None:
     network = quantise(Network(layers=(both,)), NARROW)
     parameters = Parameters(lanes=16, macs=2, gate_units=4, beat_out=4, max_steps=3)
     with pytest.raises(ConfigurationError, match=r"`gate_units` \(4\) must divide `macs` \(2\) for a net"):
-        Manifest.create("whole", network.shapes, parameters, network.numerics, network.passes)
+        Manifest.of("whole", network, parameters)
 
 
 def test_a_state_of_many_words(tmp_path: Path) -> None:

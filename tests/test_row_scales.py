@@ -181,9 +181,7 @@ def test_cycles_and_multipliers() -> None:
     """Each layer takes the registers of the multipliers more, and each gate unit has four of them."""
     network = small_network()
     plain, scaled = (
-        Manifest.create(
-            "both", found.shapes, Parameters(lanes=8, macs=4, gate_units=2, beat_out=2), found.numerics
-        )
+        Manifest.of("both", found, Parameters(lanes=8, macs=4, gate_units=2, beat_out=2))
         for found in (quantise(network, settings_of(bits)) for bits in (0, 16))
     )
     assert plain.parameters.pipeline.scale == 0 and scaled.parameters.pipeline.scale == 2
@@ -201,7 +199,7 @@ def test_cycles_and_multipliers() -> None:
 @pytest.mark.parametrize("name", ["peephole", "two_grus", "gru_reset_before"])
 def test_images_hold_scales(name: str) -> None:
     network = quantise(CELL_NETWORKS[name], settings_of(9))
-    manifest = Manifest.create("image", network.shapes, Parameters(lanes=4, macs=2), network.numerics)
+    manifest = Manifest.of("image", network, Parameters(lanes=4, macs=2))
     found = unpack(pack(network, manifest), manifest)
     for mine, theirs in zip(network.layers, found.layers, strict=True):
         for part, again in zip(row_parts(mine), row_parts(theirs), strict=True):
@@ -211,7 +209,7 @@ def test_images_hold_scales(name: str) -> None:
 
 def test_scales_of_more_bits_are_refused() -> None:
     network = quantise(small_network(), settings_of(16))
-    manifest = Manifest.create("image", network.shapes, Parameters(lanes=4, macs=2), network.numerics)
+    manifest = Manifest.of("image", network, Parameters(lanes=4, macs=2))
     narrow = network.numerics.replace(scale_bits=8)
     other = QuantizedNetwork(network.shapes, narrow, network.layers)
     with pytest.raises(ImageError, match="must have scales of 8 bits"):

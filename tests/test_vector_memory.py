@@ -33,7 +33,7 @@ def test_words_are_read_while_they_fill(family: str, gate_units: int, tmp_path: 
     parameters = Parameters.for_family(
         family, lanes=8, macs=8, gate_units=gate_units, beat_out=gate_units, streams=_STREAMS
     )
-    manifest = Manifest.create("fills", quantised.shapes, parameters, quantised.numerics)
+    manifest = Manifest.of("fills", quantised, parameters)
     if family == "ecp5":
         assert fpga_family(family).estimates.map_memory(memories(manifest)["vectors"]).block_rams
     write_build(tmp_path, quantised, manifest)

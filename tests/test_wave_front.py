@@ -83,8 +83,7 @@ def test_netlist(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", CELLS)
 def test_cells_intervals(name: str) -> None:
     parameters = Parameters(lanes=32, macs=16, gate_units=2, beat_in=16, beat_out=2, wave_front=True)
-    network = cell_network(name)
-    manifest = Manifest.create(name, network.shapes, parameters, network.numerics)
+    manifest = Manifest.of(name, cell_network(name), parameters)
     assert manifest.cycles.step_interval_cycles == CELLS[name]
 
 
@@ -94,12 +93,7 @@ def test_three_layers_take_the_loop_of_one() -> None:
     found = quantise(shape.network(blank=True), shape.settings)
     sizes = {"lanes": 64, "macs": 16, "gate_units": 16, "beat_in": 16, "beat_out": 16, "tables": "direct"}
     usual, wave = (
-        Manifest.create(
-            "dropbear",
-            found.shapes,
-            Parameters.for_family("ecp5", 8, wave_front=chosen, **sizes),
-            found.numerics,
-        ).cycles
+        Manifest.of("dropbear", found, Parameters.for_family("ecp5", 8, wave_front=chosen, **sizes)).cycles
         for chosen in (False, True)
     )
     assert (usual.step_interval_cycles, wave.step_interval_cycles) == (60, 19)
@@ -114,18 +108,14 @@ def test_results_come_in_order_and_a_step_alone_takes_no_longer(seed: int) -> No
     program, parameters = case.manifest.program, case.manifest.parameters
     offered = offer_cycles(program, parameters, len(case.x), suppress=case.suppress.tolist())
     assert offered[-1] > offered[0]
-    network = case.network
-    usual = Manifest.create(
-        "usual", network.shapes, parameters.replace(wave_front=False), network.numerics
-    ).cycles
+    usual = Manifest.of("usual", case.network, parameters.replace(wave_front=False)).cycles
     cycles = case.manifest.cycles
     assert cycles.step_latency_cycles == usual.step_latency_cycles
     assert cycles.first_step_latency_cycles == usual.first_step_latency_cycles
 
 
 def test_builds_without_it_do_not_know_of_it() -> None:
-    network = quantise(two_lstms(), NARROW)
-    manifest = Manifest.create("usual", network.shapes, Parameters(lanes=8, macs=4), network.numerics)
+    manifest = Manifest.of("usual", quantise(two_lstms(), NARROW), Parameters(lanes=8, macs=4))
     assert "wave" not in manifest.to_json()
 
 
@@ -152,8 +142,7 @@ WAYS_OUT = {
 
 
 def manifest_of(network: Network, **options: object) -> Manifest:
-    found = quantise(network, NARROW)
-    return Manifest.create("made", found.shapes, Parameters(**{"wave_front": True} | options), found.numerics)
+    return Manifest.of("made", quantise(network, NARROW), Parameters(**{"wave_front": True} | options))
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -188,8 +177,7 @@ def test_fit_takes_an_array_that_is_wide_enough(tmp_path: Path) -> None:
 
 
 def sequence_manifest(network: QuantizedNetwork, **options: object) -> Manifest:
-    parameters = Parameters(max_steps=8, **options)
-    return Manifest.create("whole", network.shapes, parameters, network.numerics, network.passes)
+    return Manifest.of("whole", network, Parameters(max_steps=8, **options))
 
 
 def test_layers_in_reverse_are_refused() -> None:

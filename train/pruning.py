@@ -42,7 +42,7 @@ class Pruned(Record):
 def manifest_of(network: QuantizedNetwork, array: ArrayRequest) -> Manifest:
     """Return the manifest of a network on an array, which skips nothing."""
     parameters = choose_array(network, array)
-    return Manifest.create("network", network.shapes, parameters, network.numerics, network.passes)
+    return Manifest.of("network", network, parameters)
 
 
 def effects(rows: Iterable[LayerRows], arrays: Iterable[LayerArrays], trained: Iterable[bool]) -> Scores:

@@ -218,11 +218,11 @@ def time_host(session: Any, given: Any, calls: int = 1000) -> float:
 def predict(integers: QuantizedNetwork, skip_zeros: bool) -> Manifest:
     """The manifest of a build with this array, which has its cycles and memory."""
     parameters = ARRAY.largest(integers.numerics.factor_bits)
-    whole = Manifest.create("vad", integers.shapes, parameters, integers.numerics)
+    whole = Manifest.of("vad", integers, parameters)
     if not skip_zeros:
         return whole
     kept = find_kept(integers, whole)
-    return Manifest.create("vad", integers.shapes, parameters, integers.numerics, kept=kept)
+    return Manifest.of("vad", integers, parameters, kept=kept)
 
 
 def run_golden(integers: QuantizedNetwork, x: Floats) -> Floats:

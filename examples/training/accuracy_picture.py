@@ -68,7 +68,7 @@ def hardware(network: Network, data: NDArray[np.float64], bits: int) -> tuple[in
     settings = QuantizationSettings(weight_bits=bits, data_bits=8, hidden_bits=8, output_bits=12)
     found = quantise(network, settings, data)
     parameters = Parameters.for_family("ecp5", lanes=LANES, macs=MACS, lut_macs=MACS)
-    manifest = Manifest.create("gait", found.shapes, parameters, found.numerics, found.passes)
+    manifest = Manifest.of("gait", found, parameters)
     sizes = estimate(manifest, find_device(DEVICE))
     assert sizes is not None
     return manifest.cycles.step_latency_cycles, sizes.luts

@@ -230,9 +230,7 @@ class BuildRequest:
         """
         whole = with_capacity(name, quantised, parameters, self.capacities)
         plan = None if self.array is None else self.array.spatial_plan(quantised)
-        manifest = Manifest.create(
-            name, quantised.shapes, whole, quantised.numerics, quantised.passes, spatial=plan
-        )
+        manifest = Manifest.of(name, quantised, whole, spatial=plan)
         in_ram = (each.memory.style == "block" for each in constant_tables(manifest))
         if plan is not None and self.array and self.array.table_memory == "ram" and not any(in_ram):
             *most, last = BEHIND_SUMS
@@ -482,14 +480,7 @@ def _design_for(device: _Device, request: BuildRequest, data: Calibration | None
         quantised = quantise(
             request.network, settings, data, hardware=hardware, initial_state=request.initial_state
         )
-    manifest = Manifest.create(
-        there.name,
-        quantised.shapes,
-        there.parameters,
-        quantised.numerics,
-        quantised.passes,
-        there.program.kept,
-    )
+    manifest = Manifest.of(there.name, quantised, there.parameters, kept=there.program.kept)
     return Design(settings, quantised, manifest)
 
 

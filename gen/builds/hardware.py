@@ -251,7 +251,7 @@ def _speed(network: QuantizedNetwork, parameters: Parameters) -> tuple[int, int]
     if parameters.max_steps is not None:
         # Longer sequences only add steps with equal numbers of cycles.
         parameters = parameters.replace(max_steps=min(parameters.max_steps, _STEPS))
-    cycles = Manifest.create("size", network.shapes, parameters, network.numerics, network.passes).cycles
+    cycles = Manifest.of("size", network, parameters).cycles
     return cycles.step_latency_cycles, cycles.step_interval_cycles
 
 
@@ -295,7 +295,7 @@ def with_capacity(
     """
     if capacities is None:
         return parameters
-    fixed = Manifest.create(name, network.shapes, parameters, network.numerics, network.passes)
+    fixed = Manifest.of(name, network, parameters)
     return parameters.replace(capacity=fixed.program.needs.capacity(**capacities))
 
 

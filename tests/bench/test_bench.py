@@ -101,8 +101,7 @@ def test_csv_has_the_figures_of_the_json_object(builds: Path, found: BenchResult
 @pytest.mark.parametrize("name", ["traffic20", "toptag", "mnist32"])
 def test_prediction_needs_no_weights(name: str) -> None:
     shape = SHAPES[name]
-    real = quantise(shape.network(), shape.settings)
-    manifest = Manifest.create(name, real.shapes, shape.parameters, real.numerics)
+    manifest = Manifest.of(name, quantise(shape.network(), shape.settings), shape.parameters)
     assert predict_cycles(shape).cycles.model_dump(exclude={"layers"}) == manifest.cycles.model_dump(
         exclude={"layers"}
     )

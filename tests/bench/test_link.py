@@ -78,7 +78,7 @@ def test_efficiency():
 def test_serial_step_is_what_the_simulated_port_takes(name: str) -> None:
     shape = SHAPES[name]
     quantised = quantise(shape.network(), shape.settings)
-    manifest = Manifest.create(name, quantised.shapes, shape.parameters, quantised.numerics)
+    manifest = Manifest.of(name, quantised, shape.parameters)
     port = SimulatedPort(DeviceEngine(GoldenDevice(Path(), manifest), manifest), BAUD, 0.0)
     transport = LinkTransport(port, manifest, None, 1)
     x = shape.input_values(40)

@@ -44,15 +44,14 @@ def fit(device: str, settings: QuantizationSettings = EIGHT, **given: object):
 def test_nothing_tried_is_better(device: str):
     chosen = find_device(device)
     quantised, parameters, found = fit(device, FOUR)
-    best = Manifest.create("tiny", quantised.shapes, parameters, quantised.numerics)
-    assert estimate(best, chosen) == found.estimate
+    assert estimate(Manifest.of("tiny", quantised, parameters), chosen) == found.estimate
     assert found.estimate.fits
     assert all(each.used <= each.most for each in demands(found.estimate, chosen.device))
     assert parameters.family == chosen.device.family
     search = _Search("tiny", quantised.shapes, quantised.numerics, FitRequest(chosen=chosen))
     for candidate in search._candidates():
         design = search._design(candidate)
-        made = Manifest.create("tiny", quantised.shapes, design.parameters, quantised.numerics)
+        made = Manifest.of("tiny", quantised, design.parameters)
         # The bound that ends the search holds.
         assert candidate.cycles <= made.cycles.step_latency_cycles
         excess, least = search._excess(design.estimate), search._least(candidate)
@@ -83,15 +82,13 @@ def test_nothing_tried_is_better_for_whole_sequences(kind: str):
     request = FitRequest(chosen=find_device("lfe5u-12f-8"), max_steps=9)
     given = "both", quantised.shapes, quantised.numerics, request, quantised.passes
     parameters, found = fit_device(*given)
-    best = Manifest.create("both", quantised.shapes, parameters, quantised.numerics, quantised.passes)
+    best = Manifest.of("both", quantised, parameters)
     assert estimate(best, request.chosen) == found.estimate and found.estimate.fits
     assert parameters.max_steps == 9
     search, bounds = _Search(*given), []
     for candidate in search._candidates():
         design = search._design(candidate)
-        made = Manifest.create(
-            "both", quantised.shapes, design.parameters, quantised.numerics, quantised.passes
-        )
+        made = Manifest.of("both", quantised, design.parameters)
         assert candidate.cycles <= made.cycles.step_latency_cycles
         bounds.append(candidate.cycles / made.cycles.step_latency_cycles)
         words = array_words(quantised.shapes, candidate.lanes, candidate.macs)
@@ -188,7 +185,7 @@ def test_the_pipeline_with_the_shortest_step_is_chosen(monkeypatch, factor: floa
         sizes |= {"beat_out": parameters.beat_out}
         quantised = quantise(network(), EIGHT)
         made = Parameters.for_family("ecp5", quantised.numerics.factor_bits, other, **sizes)
-        manifest = Manifest.create("tiny", quantised.shapes, made, quantised.numerics)
+        manifest = Manifest.of("tiny", quantised, made)
         tried[other] = estimate(manifest, find_device("lfe5u-12f-8")).step_latency_us
     assert found.estimate.step_latency_us == tried[name] == min(tried.values())
 
@@ -484,8 +481,7 @@ def test_no_offer_beyond_what_was_routed():
     quantised = quantise(Network(layers=(*layers, Dense(weight=rows[:1], bias=rows[:1, 0]))), EIGHT)
     chosen = find_device("lfe5u-85f-8")
     sizes = {"lanes": 80, "macs": 8, "lut_macs": 7, "gate_units": 4, "beat_out": 4}
-    before = Parameters.for_family("ecp5", **sizes)
-    full = estimate(Manifest.create("full", quantised.shapes, before, quantised.numerics), chosen)
+    full = estimate(Manifest.of("full", quantised, Parameters.for_family("ecp5", **sizes)), chosen)
     assert full.cells < chosen.device.luts and full.chain_share > 90 and not full.fits
     with pytest.raises(
         ConfigurationError, match=r"tiles for carry chains .*insist=True` does it all the same"

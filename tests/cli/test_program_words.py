@@ -15,8 +15,7 @@ def lstm(reverse: bool = False) -> Lstm:
 
 def built(*layers: Layer, **sizes: int) -> Manifest:
     quantised = quantise(Network(layers=layers))
-    parameters = Parameters(lanes=4, macs=2, **sizes)
-    return Manifest.create("x", quantised.shapes, parameters, quantised.numerics, quantised.passes)
+    return Manifest.of("x", quantised, Parameters(lanes=4, macs=2, **sizes))
 
 
 def test_dense_layer_with_a_skip():

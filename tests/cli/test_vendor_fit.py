@@ -38,7 +38,7 @@ def rounded(weight_bits: int):
 def fit(quantised, device: str, clock_mhz: float | None, **given: object):
     request = FitRequest(chosen=find_device(device), clock_mhz=clock_mhz, **given)
     parameters, found = fit_device("net", quantised.shapes, quantised.numerics, request)
-    return parameters, found, Manifest.create("net", quantised.shapes, parameters, quantised.numerics)
+    return parameters, found, Manifest.of("net", quantised, parameters)
 
 
 def test_the_example_that_is_too_large_for_ecp5_gets_its_array(vollo):

@@ -114,8 +114,7 @@ def check_interrupt(soc: Soc, accelerator: Accelerator, x: np.ndarray) -> None:
 
 
 def test_other_buses_are_refused(tmp_path: Path) -> None:
-    network = quantised_network()
-    manifest = Manifest.create("vad", network.shapes, Parameters(bus="axi", **SIZES), network.numerics)
+    manifest = Manifest.of("vad", quantised_network(), Parameters(bus="axi", **SIZES))
     (tmp_path / "manifest.json").write_text(manifest.to_json())
     program = f"from rtlstm.litex import RtlstmCore; RtlstmCore(None, {str(tmp_path)!r})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -60,7 +60,7 @@ def described(inputs: int, largest: float | np.ndarray = 1.0, outputs: int = 1, 
     """A build's manifest, calibrated with inputs up to the largest."""
     x = np.random.default_rng(1).uniform(-1, 1, (40, 1, inputs)) * largest
     integers = quantise(network(inputs, outputs), NARROW, x)
-    return Manifest.create("tiny", integers.shapes, Parameters(lanes=4, macs=2, **more), integers.numerics)
+    return Manifest.of("tiny", integers, Parameters(lanes=4, macs=2, **more))
 
 
 def through(part: Component, given: list[Any], count: int, put: str = "i", get: str = "o") -> list[Any]:

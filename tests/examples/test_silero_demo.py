@@ -105,7 +105,7 @@ def network() -> Network:
 def found(network: Network) -> results.Results:
     """Results of a perfect run: what the RTL gave is what golden model and schedule predict."""
     quantised = quantise(network)
-    manifest = Manifest.create("tiny", quantised.shapes, Parameters(lanes=4, macs=2), quantised.numerics)
+    manifest = Manifest.of("tiny", quantised, Parameters(lanes=4, macs=2))
     golden = measure.run_golden(quantised, np.random.default_rng(1).normal(size=(40, 3)))
     cycles = manifest.cycles
     rtl = measure.RtlRun(

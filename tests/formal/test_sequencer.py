@@ -220,7 +220,7 @@ def test_programs(seed: int) -> None:
     """What is assumed of a loadable program is so: drawn networks, drawn arrays."""
     rng = np.random.default_rng(seed)
     found = quantise(random_network(rng, (1, 2, 3, 5, 7)), NARROW)
-    program = Manifest.create("dut", found.shapes, random_parameters(rng), found.numerics).program
+    program = Manifest.of("dut", found, random_parameters(rng)).program
     ops = issue_fields(program)
     assert ops["waits_for_input"][program.body]
     for number in range(len(program.ops)):

@@ -70,8 +70,7 @@ def _reworded_module(text: str, draw: random.Random) -> str:
 @pytest.fixture(scope="module")
 def core() -> str:
     parameters = Parameters.for_family("ecp5", lanes=8, macs=2, streams=2)
-    quantised = quantise(network(), NARROW)
-    return core_to_verilog(Manifest.create("core", quantised.shapes, parameters, quantised.numerics))
+    return core_to_verilog(Manifest.of("core", quantise(network(), NARROW), parameters))
 
 
 @pytest.mark.slow

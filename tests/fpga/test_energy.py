@@ -38,7 +38,7 @@ def test_counts_by_hand(lut_macs: int):
         QuantizationSettings(weight_bits=6, data_bits=8, gate_bits=8, cell_bits=12, tables="direct"),
     )
     parameters = Parameters.for_family("ice40", lanes=4, macs=1, lut_macs=lut_macs, tables="direct")
-    manifest = Manifest.create("a", quantised.shapes, parameters, quantised.numerics)
+    manifest = Manifest.of("a", quantised, parameters)
     found = estimate(manifest, UP5K)
     # An LSTM of 4 units on 3 inputs: 4 x 7 words of 4 rows, and 2 dense rows of 4: 4 words.
     words = manifest.program.weight_rows
@@ -59,7 +59,6 @@ def test_counts_by_hand(lut_macs: int):
 
 def test_devices_without_figures_have_none():
     quantised = quantise(network())
-    parameters = Parameters.for_family("ecp5", lanes=4, macs=1)
-    manifest = Manifest.create("a", quantised.shapes, parameters, quantised.numerics)
+    manifest = Manifest.of("a", quantised, Parameters.for_family("ecp5", lanes=4, macs=1))
     chosen = find_device("lfe5u-25f-8")
     assert step_energy_nj(manifest, estimate(manifest, chosen), chosen, 100.0) is None

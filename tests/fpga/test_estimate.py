@@ -53,9 +53,7 @@ def manifest(
         Network(name="tiny", layers=(lstm, dense)),
         settings or QuantizationSettings(weight_bits=8, data_bits=8),
     )
-    return Manifest.create(
-        "tiny", quantised.shapes, Parameters.for_family(family, **sizes), quantised.numerics
-    )
+    return Manifest.of("tiny", quantised, Parameters.for_family(family, **sizes))
 
 
 @pytest.mark.parametrize(("family", "part", "blocks", "tables", "bits"), [

@@ -79,7 +79,7 @@ def manifest(units: int = 8, lanes: int = 8, macs: int = 4, **changes: object) -
     parameters = Parameters.for_family(
         str(changes.pop("family", "generic")), lanes=lanes, macs=macs, **changes
     )
-    return Manifest.create("dut", quantised.shapes, parameters, quantised.numerics)
+    return Manifest.of("dut", quantised, parameters)
 
 
 @pytest.mark.parametrize("name", devices())

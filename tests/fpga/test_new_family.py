@@ -73,8 +73,7 @@ def test_fit_fills_its_devices(tmp_path: Path):
 def test_synthesis_takes_what_was_estimated(tmp_path: Path):
     chosen = find_device("toy-9")
     quantised = quantise(small(), SMALL)
-    parameters = Parameters.for_family("toy", lanes=4, macs=1)
-    made = Manifest.create("tiny", quantised.shapes, parameters, quantised.numerics)
+    made = Manifest.of("tiny", quantised, Parameters.for_family("toy", lanes=4, macs=1))
     found = estimate(made, chosen)
     core = synthesise(core_to_verilog(made), "tiny", chosen.device, find_yosys(), tmp_path).core
     assert found is not None

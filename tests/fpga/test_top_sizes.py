@@ -33,7 +33,7 @@ def manifest(family: str, inputs: int, outputs: int, bits: int, beat: int) -> Ma
     settings = QuantizationSettings(weight_bits=8, data_bits=bits)
     quantised = quantise(Network(layers=(lstm, dense)), settings)
     parameters = Parameters.for_family(family, lanes=4, macs=beat, beat_in=beat, beat_out=beat)
-    return Manifest.create("dut", quantised.shapes, parameters, quantised.numerics)
+    return Manifest.of("dut", quantised, parameters)
 
 
 def empty(ports: tuple[Port, ...]) -> str:

@@ -27,7 +27,7 @@ from rtlstm.spec.parameters import Parameters
 
 
 def manifest(network: QuantizedNetwork, parameters: Parameters) -> Manifest:
-    return Manifest.create("dut", network.shapes, parameters, network.numerics)
+    return Manifest.of("dut", network, parameters)
 
 
 def components() -> list[wiring.Component]:

@@ -22,8 +22,7 @@ OUTPUTS = "x_ready y_data y_stream y_last y_valid bus_ready bus_read_data bus_re
 
 
 def fixed() -> Manifest:
-    network = quantised_network()
-    return Manifest.create("dut", network.shapes, Parameters(**SIZES), network.numerics)
+    return Manifest.of("dut", quantised_network(), Parameters(**SIZES))
 
 
 def loadable() -> Manifest:

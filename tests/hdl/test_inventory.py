@@ -73,7 +73,7 @@ OPTIONS: dict[str, tuple[str, str, dict[str, object]]] = {
 def plain(name: str) -> Manifest:
     family, settings, options = OPTIONS[name]
     made = quantise(small_network(), SETS[settings])
-    return Manifest.create("dut", made.shapes, Parameters.for_family(family, **options), made.numerics)
+    return Manifest.of("dut", made, Parameters.for_family(family, **options))
 
 
 def with_cells(name: str) -> Manifest:
@@ -81,14 +81,14 @@ def with_cells(name: str) -> Manifest:
     # ECP5's cells have two stages to a product.
     family = "ecp5" if len(name) % 2 else "generic"
     parameters = Parameters.for_family(family, lanes=8, macs=4, gate_units=2, beat_out=2)
-    return Manifest.create("dut", made.shapes, parameters, made.numerics)
+    return Manifest.of("dut", made, parameters)
 
 
 def with_paired_tables(name: str) -> Manifest:
     settings = QuantizationSettings(weight_bits=6, data_bits=8, gate_bits=10, cell_bits=12, tables="direct")
     made = quantise(CELL_NETWORKS[name], settings)
     parameters = Parameters.for_family("ecp5", lanes=8, macs=4, gate_units=2, beat_out=2, tables="direct")
-    manifest = Manifest.create("dut", made.shapes, parameters, made.numerics)
+    manifest = Manifest.of("dut", made, parameters)
     assert any(memory.pairs for memory in memories(manifest).values())
     return manifest
 
@@ -317,8 +317,7 @@ def test_wrappers(bus: str, device: bool) -> None:
 
 
 def small_build(parameters: Parameters) -> Manifest:
-    made = quantise(small_network(), SETTINGS)
-    return Manifest.create("dut", made.shapes, parameters, made.numerics)
+    return Manifest.of("dut", quantise(small_network(), SETTINGS), parameters)
 
 
 def test_links() -> None:

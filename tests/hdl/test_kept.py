@@ -36,8 +36,7 @@ def change(monkeypatch: pytest.MonkeyPatch, path: Path, text: str) -> None:
 
 
 def manifest(parameters: Parameters = TINY, bits: int = 8) -> Manifest:
-    found = quantise(network(), NARROW.replace(weight_bits=bits))
-    return Manifest.create("tiny", found.shapes, parameters, found.numerics)
+    return Manifest.of("tiny", quantise(network(), NARROW.replace(weight_bits=bits)), parameters)
 
 
 def is_written(given: Manifest, what: str = "core") -> bool:

@@ -93,8 +93,7 @@ def test_cores_of_every_family_pass(family: str, kind: str, tmp_path: Path) -> N
     sizes: dict[str, object] = {"lanes": 8, "macs": 4, "gate_units": 2, "beat_out": 2}
     if kind == "logic" and family != "ecp5":
         sizes["weight_memory"] = "large"
-    parameters = Parameters.for_family(family, **sizes, **KINDS[kind])
-    manifest = Manifest.create("dut", made.shapes, parameters, made.numerics)
+    manifest = Manifest.of("dut", made, Parameters.for_family(family, **sizes, **KINDS[kind]))
     path = tmp_path / "dut.v"
     path.write_text(core_to_verilog(manifest))
     assert compiled(path, "dut") == []

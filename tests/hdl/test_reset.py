@@ -125,7 +125,7 @@ def test_reset_in_every_cycle(name: str, tmp_path: Path) -> None:
     else:
         network, parameters = networks()[name]
         quantised = quantise(network, settings)
-    manifest = Manifest.create("dut", quantised.shapes, parameters, quantised.numerics, spatial=plan)
+    manifest = Manifest.of("dut", quantised, parameters, spatial=plan)
     x = make_case(1, quantised, parameters, 1).x[:1]
     requests = [(Register.STREAM, 0)]
     for region, banks in pack(quantised, manifest).regions.items():

@@ -14,8 +14,7 @@ from rtlstm.spec.parameters import Parameters
 
 
 def manifest(**sizes: int) -> Manifest:
-    found = quantise(network(), NARROW)
-    return Manifest.create("equal", found.shapes, Parameters(macs=4, **sizes), found.numerics)
+    return Manifest.of("equal", quantise(network(), NARROW), Parameters(macs=4, **sizes))
 
 
 def test_equal_parts_have_one_module() -> None:

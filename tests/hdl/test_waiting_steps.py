@@ -151,7 +151,7 @@ def core(dense: bool, inputs: int = 6, **sizes: object) -> Core:
     settings = QuantizationSettings(weight_bits=8, data_bits=8, output_bits=8)
     quantised = quantise(Network(layers=tuple(layers)), settings)
     parameters = Parameters(**{"lanes": 4, "macs": 2, **sizes})
-    return Core(quantised, Manifest.create("dut", quantised.shapes, parameters, quantised.numerics))
+    return Core(quantised, Manifest.of("dut", quantised, parameters))
 
 
 @pytest.mark.parametrize(

@@ -123,8 +123,7 @@ def test_loadable_core_takes_other_networks(tmp_path: Path) -> None:
 
 def described(bus: str) -> Manifest:
     """A build without its Verilog."""
-    network = quantised_network()
-    return Manifest.create("dut", network.shapes, Parameters(bus=bus, **SIZES), network.numerics)
+    return Manifest.of("dut", quantised_network(), Parameters(bus=bus, **SIZES))
 
 
 class FalseRegisters:

@@ -173,7 +173,7 @@ def test_saturation_is_counted_and_told(small):
 def test_outputs_at_the_end_of_their_format_are_counted_and_told(tmp_path):
     x = np.random.default_rng(0).uniform(-1, 1, (6, 2, INPUTS))
     quantised = quantise(network(), NARROW.replace(input_range=4.0, quick=True), x * 0.01)
-    manifest = Manifest.create("tiny", quantised.shapes, TINY, quantised.numerics)
+    manifest = Manifest.of("tiny", quantised, TINY)
     (tmp_path / "manifest.json").write_text(manifest.to_json())
     (tmp_path / "weights.bin").write_bytes(pack(quantised, manifest).to_bytes())
     with Accelerator.open(tmp_path) as accelerator:

@@ -44,7 +44,7 @@ def test_another_backend_continues_on_the_same_bits(name, request, tmp_path):
 def test_states_of_other_cells(name, tmp_path):
     """A GRU keeps its h with more bits, plain cells keep no cell state, a projected h is narrower than c."""
     network = quantise(CELL_NETWORKS[name], NARROW)
-    manifest = Manifest.create("cells", network.shapes, Parameters(lanes=16, macs=2), network.numerics)
+    manifest = Manifest.of("cells", network, Parameters(lanes=16, macs=2))
     x = random_codes(network, 9, seed=2)
     y, path = Golden(network).run(x[:, None]).y[:, 0], tmp_path / "stream.npz"
 

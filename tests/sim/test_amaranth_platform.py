@@ -278,7 +278,7 @@ def test_verilog_without_a_model_is_named() -> None:
     """Amaranth's simulator leaves it out without a word."""
     parameters = Parameters(lanes=4, macs=2, bus="axilite")
     made = quantise(network(), QuantizationSettings(weight_bits=4, data_bits=6, gate_bits=6, cell_bits=8))
-    design = wrapper(Manifest.create("wrapped", made.shapes, parameters, made.numerics))
+    design = wrapper(Manifest.of("wrapped", made, parameters))
     assert design is not None
     with pytest.raises(NotImplementedError, match="runs no Verilog, but these are: wrapped"):
         simulator(design)

@@ -33,7 +33,7 @@ def network() -> QuantizedNetwork:
 def pruned(seed: int = 1) -> tuple[QuantizedNetwork, Manifest, Manifest]:
     """A network with words of zeros, its plain manifest and the one that skips them."""
     found = prune(np.random.default_rng(seed), network(), SIZES)
-    plain = Manifest.create("dut", found.shapes, SIZES, found.numerics)
+    plain = Manifest.of("dut", found, SIZES)
     return found, plain, skipping(found, plain)
 
 
@@ -108,7 +108,7 @@ def test_builds_that_skip_nothing_are_what_they_were() -> None:
     assert more.widths.keys() - fields.widths.keys() == added
     # Nothing is found in weights without such words; a table of all words changes no cycle.
     full = network()
-    manifest = Manifest.create("dut", full.shapes, SIZES, full.numerics)
+    manifest = Manifest.of("dut", full, SIZES)
     assert find_kept(full, manifest) == {}
     assert with_kept(manifest, {}).to_json() == manifest.to_json()
     assert with_kept(manifest, everything(manifest)).cycles == manifest.cycles

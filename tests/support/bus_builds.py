@@ -49,8 +49,7 @@ def quantised_network(seed: int = 1) -> QuantizedNetwork:
 def write_build(folder: Path, bus: BusName, **parameters: int) -> Manifest:
     """Write a build."""
     network = quantised_network()
-    chosen = Parameters(bus=bus, **(SIZES | parameters))
-    build = Build(network, Manifest.create("dut", network.shapes, chosen, network.numerics))
+    build = Build(network, Manifest.of("dut", network, Parameters(bus=bus, **(SIZES | parameters))))
     build.save(folder, core_to_verilog(build.manifest))
     return build.manifest
 

@@ -25,15 +25,14 @@ def _network(inputs: int, outputs: int, dense: int = 0) -> Network:
 def fixed_manifest(inputs: int = 3, outputs: int = 2, dense: int = 0, **parameters: object) -> Manifest:
     """A build of one LSTM layer, and perhaps a dense one."""
     found = quantise(_network(inputs, outputs, dense), NARROW)
-    return Manifest.create("dut", found.shapes, Parameters(**{"macs": 4} | parameters), found.numerics)
+    return Manifest.of("dut", found, Parameters(**{"macs": 4} | parameters))
 
 
 def sequence_manifest(inputs: int = 3, outputs: int = 2, steps: int = 3, **parameters: object) -> Manifest:
     """A build of one LSTM layer in reverse, which takes sequences of up to so many steps."""
     layer = _network(inputs, outputs).layers[0].replace(reverse=True)
     found = quantise(Network(layers=(layer,)), NARROW)
-    chosen = Parameters(**{"macs": 4, "max_steps": steps} | parameters)
-    return Manifest.create("dut", found.shapes, chosen, found.numerics, passes=found.passes)
+    return Manifest.of("dut", found, Parameters(**{"macs": 4, "max_steps": steps} | parameters))
 
 
 def loadable_manifest(inputs: int = 3, outputs: int = 2, **parameters: object) -> Manifest:

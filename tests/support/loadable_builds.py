@@ -78,7 +78,7 @@ def make_device(
     chosen = ROOMY | capacities
     found = quantise(network, settings, hardware=TargetHardware(headroom=headroom))
     parameters = with_capacity(name, found, parameters, chosen)
-    return Build(found, Manifest.create(name, found.shapes, parameters, found.numerics))
+    return Build(found, Manifest.of(name, found, parameters))
 
 
 def build_for(network: Network, device: Build) -> Build:
@@ -87,8 +87,7 @@ def build_for(network: Network, device: Build) -> Build:
     found = quantise(
         network, device_settings(manifest, None), hardware=TargetHardware(device=manifest.numerics)
     )
-    made = Manifest.create(manifest.name, found.shapes, manifest.parameters, found.numerics)
-    return Build(found, made)
+    return Build(found, Manifest.of(manifest.name, found, manifest.parameters))
 
 
 def check(accelerator: Accelerator, build: Build, seed: int, steps: int = 5) -> None:

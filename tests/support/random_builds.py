@@ -209,7 +209,7 @@ def make_case(
 ) -> Case:
     """Draw states, stalls and ``steps`` steps (and one for each stream) for a network."""
     rng = np.random.default_rng(seed)
-    manifest = Manifest.create(f"random{seed}", network.shapes, parameters, network.numerics, spatial=spatial)
+    manifest = Manifest.of(f"random{seed}", network, parameters, spatial=spatial)
     streams = manifest.parameters.streams
     order = np.concatenate([np.arange(streams), rng.integers(0, streams, size=steps)])
     rng.shuffle(order)

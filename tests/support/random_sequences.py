@@ -125,9 +125,7 @@ def make_sequence_case(
 ) -> SequenceCase:
     """Draw a batch and initial states for a network."""
     rng = np.random.default_rng(seed)
-    manifest = Manifest.create(
-        f"sequences{seed}", network.shapes, parameters, network.numerics, network.passes
-    )
+    manifest = Manifest.of(f"sequences{seed}", network, parameters)
     count = parameters.streams + int(rng.integers(1, 3))
     low, high = network.numerics.input.lowest, network.numerics.input.maximum
     h, c = _random_state(rng, manifest, count)

@@ -135,7 +135,7 @@ def _build(
     """Calibrated on small inputs, so that dense layers are limited on large ones."""
     data = np.random.default_rng(5).uniform(-0.2, 0.2, (6, 2, INPUTS))
     network = quantise(Network(layers=tuple(layers)), settings, data)
-    manifest = Manifest.create(name, network.shapes, parameters, network.numerics)
+    manifest = Manifest.of(name, network, parameters)
     units = parameters.gate_units
     every = {of_unit(case, unit, units) for case in cases for unit in range(units)}
     return RareBuild(network, manifest, frozenset(every | {"input: lowest code"}))

@@ -78,7 +78,7 @@ def check_rtl(q, parameters, x, lengths=None):
     network, codes, wanted = check(q, x, lengths)
     if network.passes:
         parameters = parameters.replace(max_steps=len(x))
-    manifest = Manifest.create("trained", network.shapes, parameters, network.numerics, network.passes)
+    manifest = Manifest.of("trained", network, parameters)
     with TemporaryDirectory() as folder:
         write_build(Path(folder), network, manifest)
         with Accelerator.open(folder, "icarus", verify=False) as accelerator:

@@ -27,7 +27,7 @@ def quantised(inputs: int, units: int, outputs: int = 0) -> QuantizedNetwork:
 
 
 def speed(network: QuantizedNetwork, parameters: Parameters) -> tuple[int, int]:
-    cycles = Manifest.create("n", network.shapes, parameters, network.numerics).cycles
+    cycles = Manifest.of("n", network, parameters).cycles
     return cycles.step_latency_cycles, cycles.step_interval_cycles
 
 

@@ -49,8 +49,7 @@ def reverse() -> Manifest:
     lstms = [normal_lstm(rng, 3, 2, reverse=reverse) for reverse in (False, True)]
     network = Network(layers=(Bidirectional(forward=lstms[0], backward=lstms[1]),))
     found = quantise(network, QuantizationSettings(weight_bits=4, data_bits=6, gate_bits=6, cell_bits=8))
-    parameters = Parameters(lanes=4, macs=2, max_steps=5)
-    return Manifest.create("dut", found.shapes, parameters, found.numerics, found.passes)
+    return Manifest.of("dut", found, Parameters(lanes=4, macs=2, max_steps=5))
 
 
 def files(folder: Path) -> Iterator[tuple[str, set[str]]]:
@@ -114,8 +113,7 @@ def test_every_option_of_the_core_is_told(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_choice_of_fit_is_told() -> None:
     network = quantised_network()
-    parameters = Parameters(lanes=4, macs=4, slope_multipliers="lut")
-    made = Manifest.create("dut", network.shapes, parameters, network.numerics)
+    made = Manifest.of("dut", network, Parameters(lanes=4, macs=4, slope_multipliers="lut"))
     assert "as --fit chooses, multipliers of sigmoid's" in core_to_verilog(made)
 
 

@@ -31,7 +31,7 @@ CALIBRATION = np.random.default_rng(0).normal(size=(50, 2, 3))
 def make(calibration=None, **settings):
     chosen = QuantizationSettings(**settings)
     quantised = quantise(network(), chosen, calibration)
-    manifest = Manifest.create("tiny", quantised.shapes, TINY, quantised.numerics)
+    manifest = Manifest.of("tiny", quantised, TINY)
     data = None if calibration is None else Calibration.of(network(), calibration)
     return create_report(network(), quantised, manifest, chosen, data), quantised, manifest
 
@@ -106,7 +106,7 @@ def test_inputs_far_from_zero_are_said():
         # With the rounding of h, so that the search moves no zeros.
         settings = QuantizationSettings(weight_bits=bits, data_bits=data, hidden_bits=data)
         quantised = quantise(network(), settings, x)
-        manifest = Manifest.create("tiny", quantised.shapes, TINY, quantised.numerics)
+        manifest = Manifest.of("tiny", quantised, TINY)
         report = create_report(network(), quantised, manifest, settings, Calibration.of(network(), x))
         found = [text for text in report.assumptions if "far from 0" in text]
         assert len(found) == (words is not None)
@@ -124,7 +124,7 @@ def test_single_steps_with_a_state_each_are_typical():
     x = np.ones((1, 40, 3))
     state = np.zeros((40, 4)), np.ones((40, 4))
     quantised = quantise(network(), QuantizationSettings(), x)
-    manifest = Manifest.create("tiny", quantised.shapes, TINY, quantised.numerics)
+    manifest = Manifest.of("tiny", quantised, TINY)
     data = Calibration.of(network(), x, state=state)
     report = create_report(network(), quantised, manifest, QuantizationSettings(), data)
     assert not any("more than one step" in text for text in report.assumptions)
@@ -166,7 +166,7 @@ def test_page_is_self_contained():
 def test_page_names_what_the_layers_are():
     network = CELL_NETWORKS["gru"]
     quantised = quantise(network, QuantizationSettings())
-    manifest = Manifest.create("tiny", quantised.shapes, TINY, quantised.numerics)
+    manifest = Manifest.of("tiny", quantised, TINY)
     report = create_report(network, quantised, manifest, QuantizationSettings())
     page = render_report(report, manifest)
     assert "<td>gru</td>" in page and "LSTM" not in page

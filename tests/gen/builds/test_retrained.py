@@ -287,8 +287,7 @@ def test_headroom_is_measured(first):
 
 
 def device_of(bits: int) -> Manifest:
-    found = quantise(network(), NARROW.replace(headroom_bits=bits))
-    return Manifest.create("tiny", found.shapes, TINY, found.numerics)
+    return Manifest.of("tiny", quantise(network(), NARROW.replace(headroom_bits=bits)), TINY)
 
 
 def taken(weights: Network, device: Manifest) -> QuantizedNetwork:

@@ -111,7 +111,7 @@ def test_node_tests_on_the_golden_model(folder: Path) -> None:
     for case in cases(folder):
         x = batch_second(case, case.data["X"])
         quantised = quantise(read_model(case.path).network, QuantizationSettings(), x)
-        manifest = Manifest.create("node", quantised.shapes, PARAMETERS, quantised.numerics, quantised.passes)
+        manifest = Manifest.of("node", quantised, PARAMETERS)
         build = folder / f"{case.name}.golden"
         build.mkdir()
         (build / "manifest.json").write_text(manifest.to_json())

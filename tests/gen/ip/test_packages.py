@@ -383,7 +383,7 @@ def test_clock_of_the_device_that_a_build_is_for(tmp_path: Path) -> None:
 
 def test_core_is_called_what_it_is(builds: Path) -> None:
     quantised = quantise(Network(layers=(Dense(weight=np.eye(2), bias=np.ones(2)),)), SMALL)
-    manifest = Manifest.create("dut", quantised.shapes, Parameters(**SIZES), quantised.numerics)
+    manifest = Manifest.of("dut", quantised, Parameters(**SIZES))
     verilog = (builds / "none/rtl/dut.v").read_text()
     text = ip_files(manifest, verilog, Vectors.create(quantised, manifest), None)["component.xml"]
     assert ">A network core: 2 inputs" in text

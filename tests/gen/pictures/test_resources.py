@@ -19,8 +19,7 @@ pytestmark = pytest.mark.usefixtures("drawn")
 @pytest.fixture(scope="module")
 def manifest() -> Manifest:
     quantised = quantise(network(), NARROW)
-    parameters = Parameters.for_family("ecp5", lanes=16, macs=4)
-    return Manifest.create("m", quantised.shapes, parameters, quantised.numerics)
+    return Manifest.of("m", quantised, Parameters.for_family("ecp5", lanes=16, macs=4))
 
 
 @pytest.fixture(scope="module")

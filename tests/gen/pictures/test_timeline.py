@@ -46,7 +46,7 @@ SIZES = {
 
 def build(name: str, parameters: Parameters) -> Manifest:
     quantised = quantise(NETWORKS.get(name) or both_ways(), QuantizationSettings())
-    return Manifest.create("m", quantised.shapes, parameters, quantised.numerics, quantised.passes)
+    return Manifest.of("m", quantised, parameters)
 
 
 def array_rows(activity: Activity) -> list[tuple[int, int, int]]:

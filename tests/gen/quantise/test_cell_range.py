@@ -147,9 +147,7 @@ def test_it_is_said_how_much_was_searched() -> None:
 
 def open_build(folder: Path, quantised: QuantizedNetwork) -> Accelerator:
     """A build of the driver's part alone, on the golden model."""
-    manifest = Manifest.create(
-        "small", quantised.shapes, Parameters(lanes=4, macs=2, streams=8), quantised.numerics
-    )
+    manifest = Manifest.of("small", quantised, Parameters(lanes=4, macs=2, streams=8))
     folder.mkdir()
     (folder / "manifest.json").write_text(manifest.to_json())
     (folder / "weights.bin").write_bytes(pack(quantised, manifest).to_bytes())

@@ -186,9 +186,7 @@ def test_factors_are_told(cli, build):
     assert cli("inspect", build, "--json").json["input_factors"] == list(factors)
     assert f"input x times 1 to {max(factors):g}, feature by feature" in cli("inspect", build).out
     plain = quantise(network(), NARROW)
-    assert "RTLSTM_INPUT_FACTORS { 1.0, 1.0, 1.0 }" in c_header(
-        Manifest.create("tiny", plain.shapes, TINY, plain.numerics)
-    )
+    assert "RTLSTM_INPUT_FACTORS { 1.0, 1.0, 1.0 }" in c_header(Manifest.of("tiny", plain, TINY))
 
 
 def test_factors_that_do_not_fit_the_inputs_are_refused(build):
