@@ -129,7 +129,11 @@ def test_cocotb(seed: int, stalled: bool, simulator: Simulator, tmp_path: Path) 
     # The family's models in place of the cells, as netlists have them.
     design = Design(case.manifest.name, tuple(simulation_sources(verilog, parameters.family)))
     run = run_tests(
-        TESTS / "support" / "testbenches" / "case_testbench.py", tmp_path, design, simulator,
-        tmp_path / "run", variables={"RTLSTM_CASE": str(tmp_path / "case.npz")},
-    )  # fmt: skip
+        TESTS / "support" / "testbenches" / "case_testbench.py",
+        tmp_path,
+        design,
+        simulator,
+        tmp_path / "run",
+        variables={"RTLSTM_CASE": str(tmp_path / "case.npz")},
+    )
     assert [each.failure for each in run.outcomes] == [""]

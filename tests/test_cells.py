@@ -171,12 +171,15 @@ def test_icarus_equals_golden(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "family"), [
-    ("peephole", "ecp5"),
-    ("two_reset_before", "ecp5"),
-    ("custom_c", "ice40"),
-    ("other_functions", "ultrascale"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("peephole", "ecp5"),
+        ("two_reset_before", "ecp5"),
+        ("custom_c", "ice40"),
+        ("other_functions", "ultrascale"),
+    ],
+)
 def test_pipelines_of_families_equal_golden(name: str, family: str, tmp_path: Path) -> None:
     network = quantise(CELL_NETWORKS[name], _settings(7))
     parameters = Parameters.for_family(family, lanes=8, macs=2, streams=2, gate_units=2, beat_out=2)

@@ -94,11 +94,14 @@ def test_what_is_written_to_them_changes_nothing(backend: str, tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.tools
-@pytest.mark.parametrize(("tables", "family", "device"), [
-    ("interpolated", "ecp5", "lfe5u-25f"),
-    ("direct", "ecp5", "lfe5u-25f"),
-    ("interpolated", "ice40", "up5k"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("tables", "family", "device"),
+    [
+        ("interpolated", "ecp5", "lfe5u-25f"),
+        ("direct", "ecp5", "lfe5u-25f"),
+        ("interpolated", "ice40", "up5k"),
+    ],
+)
 def test_estimate_against_synthesis(tables: TableKind, family: str, device: str, tmp_path: Path) -> None:
     check_synthesis(make(LSTM, tables, family).manifest, device, tmp_path)
 

@@ -332,11 +332,19 @@ def test_good_page_passes(folder: Path):
     run_page(page, folder)
 
 
-@pytest.mark.parametrize("body", [
-    "console\n$ echo one\ntwo", "console\nfalse", "console\n$ echo error: none\nerror: none",
-    "console\n$ echo error: one; false\nerror: two", "console\n$ echo error: one; exit 3\nerror: one",
-    "sh\nfalse | cat", "python\n>>> 1 + 1\n3", "python\nassert False",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "body",
+    [
+        "console\n$ echo one\ntwo",
+        "console\nfalse",
+        "console\n$ echo error: none\nerror: none",
+        "console\n$ echo error: one; false\nerror: two",
+        "console\n$ echo error: one; exit 3\nerror: one",
+        "sh\nfalse | cat",
+        "python\n>>> 1 + 1\n3",
+        "python\nassert False",
+    ],
+)
 def test_wrong_page_fails(tmp_path: Path, body: str):
     page = tmp_path / "page.md"
     page.write_text(f"```{body}\n```\n")

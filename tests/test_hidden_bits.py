@@ -180,9 +180,14 @@ def test_explore_and_advice_quantise_for_the_device_as_generate_does(
     data = Calibration.of(network, x)
     numbers = {"weight_bits": 8, "data_bits": 8, "gate_bits": 12, "cell_bits": 16}
     choice = Choice(
-        device=device, tables="interpolated", hidden_rounding="half_up", lanes=4, macs=2, clock_mhz=100.0,
+        device=device,
+        tables="interpolated",
+        hidden_rounding="half_up",
+        lanes=4,
+        macs=2,
+        clock_mhz=100.0,
         **numbers,
-    )  # fmt: skip
+    )
     exact = run_float(network, x).y
     evaluation = Evaluation(Samples.of(x, network.inputs), data, exact, threshold=0.0)
     measured = measure_numbers(Context("made", network, data, evaluation, find_metric("error")), choice)

@@ -182,11 +182,14 @@ def test_training_gives_the_same_bits() -> None:
     assert other.quantised().numerics == found.quantised().numerics
 
 
-@pytest.mark.parametrize(("network", "settings", "hardware"), [
-    (CELL_NETWORKS["projection_last"], SETTINGS, None),
-    (stacked(3, 4), SETTINGS.replace(hidden_rounding="odd"), None),
-    (stacked(3, 4), SETTINGS, TargetHardware(headroom=2)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("network", "settings", "hardware"),
+    [
+        (CELL_NETWORKS["projection_last"], SETTINGS, None),
+        (stacked(3, 4), SETTINGS.replace(hidden_rounding="odd"), None),
+        (stacked(3, 4), SETTINGS, TargetHardware(headroom=2)),
+    ],
+)
 def test_a_range_that_the_hardware_cannot_have_is_refused(
     network: Network, settings: QuantizationSettings, hardware: TargetHardware | None
 ) -> None:

@@ -210,9 +210,13 @@ def test_step_is_the_cores():
 def issued_and_more(dut: Core) -> list[Any]:
     token, beat = dut._sequencer.token.valid, dut._drain.next_beat
     return [
-        token & ~dut._sequencer.from_input, token & dut._sequencer.from_input,
-        beat.valid & beat.writes_partial, beat.valid & ~beat.writes_partial, dut._result.valid, dut.y.valid,
-    ]  # fmt: skip
+        token & ~dut._sequencer.from_input,
+        token & dut._sequencer.from_input,
+        beat.valid & beat.writes_partial,
+        beat.valid & ~beat.writes_partial,
+        dut._result.valid,
+        dut.y.valid,
+    ]
 
 
 @pytest.mark.slow

@@ -47,10 +47,13 @@ def test_icarus_switches(parameters: Parameters, tmp_path: Path) -> None:
     switch(device, others, "icarus", tmp_path)
 
 
-@pytest.mark.parametrize(("first", "family"), [
-    pytest.param(stacked(3, 5, dense=((2, "sigmoid"),)), "generic", id="recurrent"),
-    pytest.param(stacked(2, dense=((2, "identity"),)), "ecp5", id="dense", marks=pytest.mark.slow),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("first", "family"),
+    [
+        pytest.param(stacked(3, 5, dense=((2, "sigmoid"),)), "generic", id="recurrent"),
+        pytest.param(stacked(2, dense=((2, "identity"),)), "ecp5", id="dense", marks=pytest.mark.slow),
+    ],
+)
 def test_hardware_does_not_depend_on_the_network(first: Network, family: str) -> None:
     parameters = SMALL if family == "generic" else Parameters.for_family(family, lanes=8, macs=4)
     device = make_device(first, parameters)

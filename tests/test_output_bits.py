@@ -100,10 +100,16 @@ SEQUENCES = {
 WHOLE = {
     "one": Parameters(lanes=4, macs=1, max_steps=7),
     "units side by side": Parameters(
-        lanes=8, macs=4, gate_units=2, beat_in=2, beat_out=4, streams=2, max_steps=6,
+        lanes=8,
+        macs=4,
+        gate_units=2,
+        beat_in=2,
+        beat_out=4,
+        streams=2,
+        max_steps=6,
         pipeline=FAMILIES.named("ecp5").pipeline,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,13 @@ TOLERANCE = 0.01
 
 # The same examples everywhere; none is made smaller, which would take a simulation for each attempt.
 common = settings(
-    derandomize=True, database=None, deadline=None, phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], print_blob=True,
-)  # fmt: skip
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    print_blob=True,
+)
 
 
 def quantised(drawn: DrawnBuild) -> QuantizedNetwork:
@@ -164,8 +168,16 @@ def test_many_mixed_networks(backend: str) -> None:
 def test_netlists_of_mixed_networks(drawn: DrawnBuild) -> None:
     given = drawn.parameters
     names = (
-        "lanes", "macs", "gate_units", "beat_in", "beat_out", "streams", "tables", "table_memory", "decide",
-    )  # fmt: skip
+        "lanes",
+        "macs",
+        "gate_units",
+        "beat_in",
+        "beat_out",
+        "streams",
+        "tables",
+        "table_memory",
+        "decide",
+    )
     sizes = {name: getattr(given, name) for name in names}
     case = make_case(1, quantised(drawn), Parameters.for_family("ecp5", **sizes), STEPS)
     with TemporaryDirectory() as folder:

@@ -41,11 +41,15 @@ def spatial_case(
     rng = np.random.default_rng(seed)
     data = int(rng.integers(4, 10))
     settings = QuantizationSettings(
-        tables="direct", weight_bits=int(rng.integers(3, 9)), data_bits=data,
-        gate_bits=int(rng.integers(max(6, data), 11)), cell_bits=int(rng.integers(8, 15)),
-        input_range=float(rng.choice([0.5, 1.0, 4.0])), cell_range=float(rng.choice([1.0, 2.0, 8.0])),
+        tables="direct",
+        weight_bits=int(rng.integers(3, 9)),
+        data_bits=data,
+        gate_bits=int(rng.integers(max(6, data), 11)),
+        cell_bits=int(rng.integers(8, 15)),
+        input_range=float(rng.choice([0.5, 1.0, 4.0])),
+        cell_range=float(rng.choice([1.0, 2.0, 8.0])),
         hidden_rounding=("half_up", "odd")[int(rng.integers(2))],
-    )  # fmt: skip
+    )
     network = quantise(random_network(rng, sizes), settings)
     beat = int(rng.integers(1, network.inputs + 1))
     parameters = Parameters.for_family(
@@ -175,17 +179,20 @@ def test_a_network_is_trained_with_the_tables_of_a_spatial_build(tmp_path: Path)
         rtlstm.compile(other, folder=tmp_path / "other", array="spatial")
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"lanes": 4, "skip_zeros": True}, "whose options are `lanes`, `skip_zeros`"),
-    ({"decide": "argmax"}, "leave it or `decide='argmax'` out"),
-    ({"tables": "interpolated"}, "leave it out; train a network"),
-    ({"scale_bits": 8}, "no scales of rows; leave out `scale_bits`"),
-    ({"headroom_bits": 1}, "`headroom_bits` is for weights that are loaded later"),
-    ({"capacities": {}}, "no program to load: leave out `capacities`"),
-    ({"fit": "lfe5u-25f-8"}, "`fit` chooses arrays, and no spatial builds yet"),
-    ({"beat_in": 4}, r"`beat_in` \(4\) must be at most the 3 inputs"),
-    ({"array": "shared", "loop_registers": 3}, "`loop_registers=3` is for spatial builds"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lanes": 4, "skip_zeros": True}, "whose options are `lanes`, `skip_zeros`"),
+        ({"decide": "argmax"}, "leave it or `decide='argmax'` out"),
+        ({"tables": "interpolated"}, "leave it out; train a network"),
+        ({"scale_bits": 8}, "no scales of rows; leave out `scale_bits`"),
+        ({"headroom_bits": 1}, "`headroom_bits` is for weights that are loaded later"),
+        ({"capacities": {}}, "no program to load: leave out `capacities`"),
+        ({"fit": "lfe5u-25f-8"}, "`fit` chooses arrays, and no spatial builds yet"),
+        ({"beat_in": 4}, r"`beat_in` \(4\) must be at most the 3 inputs"),
+        ({"array": "shared", "loop_registers": 3}, "`loop_registers=3` is for spatial builds"),
+    ],
+)
 def test_options_that_do_not_apply_are_refused_by_name(
     options: dict[str, object], message: str, tmp_path: Path
 ) -> None:

@@ -74,16 +74,25 @@ def cell_case(
     network = drawn_network(rng) if network is None else network
     data = int(rng.integers(4, 8))
     settings = QuantizationSettings(
-        tables="direct", weight_bits=int(rng.integers(3, 7)), data_bits=data,
-        gate_bits=int(rng.integers(max(6, data), 9)), cell_bits=int(rng.integers(8, 12)),
-        cell_range=float(rng.choice([1.0, 4.0])), input_range=2.0,
-    )  # fmt: skip
+        tables="direct",
+        weight_bits=int(rng.integers(3, 7)),
+        data_bits=data,
+        gate_bits=int(rng.integers(max(6, data), 9)),
+        cell_bits=int(rng.integers(8, 12)),
+        cell_range=float(rng.choice([1.0, 4.0])),
+        input_range=2.0,
+    )
     quantised = quantise(network, settings)
     beat, streams = int(rng.integers(1, 4)), int(rng.choice([1, 1, 2, 5, 9, 12]))
     parameters = Parameters.for_family(
-        family, lanes=4, macs=beat, beat_in=beat, beat_out=int(rng.integers(1, quantised.outputs + 1)),
-        streams=streams, tables="direct",
-    )  # fmt: skip
+        family,
+        lanes=4,
+        macs=beat,
+        beat_in=beat,
+        beat_out=int(rng.integers(1, quantised.outputs + 1)),
+        streams=streams,
+        tables="direct",
+    )
     drawn = int(rng.integers(1, MOST_LOOP_REGISTERS + 1))
     plan = SpatialPlan.of(quantised, registers or drawn)
     return make_case(seed, quantised, parameters, max(12, 3 * streams), plan)

@@ -23,9 +23,15 @@ from rtlstm.spec.program.schedule import offer_cycles
 LITTLE = QuantizationSettings(weight_bits=4, data_bits=6, gate_bits=6, cell_bits=8)
 SMALL = (1, 2, 3, 4, 5, 7, 9, 12)
 CELLS = {
-    "gru": 26, "two_grus": 29, "rnns_without_bounds": 18, "rnn_then_lstm": 26, "custom_c": 30,
-    "custom_stateless": 16, "state_behind_an_lstm": 29, "peephole": 30,
-}  # fmt: skip
+    "gru": 26,
+    "two_grus": 29,
+    "rnns_without_bounds": 18,
+    "rnn_then_lstm": 26,
+    "custom_c": 30,
+    "custom_stateless": 16,
+    "state_behind_an_lstm": 29,
+    "peephole": 30,
+}
 """Networks of other cells, and the cycles between their steps."""
 
 
@@ -160,11 +166,14 @@ def compiled(network: Network, folder: Path, **options: object) -> rtlstm.Build:
     return rtlstm.compile(network, folder=folder, **given | options)
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"array": "spatial"}, "has no array, whose options are `wave_front`"),
-    ({"capacities": {}}, "needs a fixed program, .*: leave it or `capacities` out"),
-    ({"fit": "up5k", "lanes": 4, "macs": 1}, "no array of the sizes that were given does: leave them or"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"array": "spatial"}, "has no array, whose options are `wave_front`"),
+        ({"capacities": {}}, "needs a fixed program, .*: leave it or `capacities` out"),
+        ({"fit": "up5k", "lanes": 4, "macs": 1}, "no array of the sizes that were given does: leave them or"),
+    ],
+)
 def test_other_kinds_of_builds_are_refused(options: dict[str, object], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=message):
         compiled(WIDE if "fit" in options else two_lstms(), tmp_path / "build", **options)

@@ -32,12 +32,18 @@ NAMES = {
 IN_TESTS = {name: told for name, told in PARTS.items() if name not in ("places?", "ways?", "far|near")}
 """There, the others have their plain meaning."""
 PROSE = {
-    r"look-?up tables?\b": "LUTs", r"\btable RAM\b": "LUTRAM", r"\bpatience\b": "timeout",
-    r"\bparked\b": "stored partial sums", r"\bsquash\w*\b": "output activation",
-    r"\b(held|hold [a-z]+) against\b": "compared with", r"\bturned round\b": "reversed",
-    r"\bbefalls?\b": "happens to", r"\bquads?\b": "four rows", r"\blimited to\b": "saturates at",
+    r"look-?up tables?\b": "LUTs",
+    r"\btable RAM\b": "LUTRAM",
+    r"\bpatience\b": "timeout",
+    r"\bparked\b": "stored partial sums",
+    r"\bsquash\w*\b": "output activation",
+    r"\b(held|hold [a-z]+) against\b": "compared with",
+    r"\bturned round\b": "reversed",
+    r"\bbefalls?\b": "happens to",
+    r"\bquads?\b": "four rows",
+    r"\blimited to\b": "saturates at",
     r"\bfences?\b": "RAW hazard",
-}  # fmt: skip
+}
 """In pages, and in the texts of the package: help, messages, docstrings and comments."""
 TEXTS = PROSE | {
     r"\bpark(s|ing)?\b": "store partial sums",

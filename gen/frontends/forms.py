@@ -17,8 +17,15 @@ from rtlstm.spec.files import Budget
 _SAME: Final = ("cast", "identity", "squeeze", "unsqueeze")
 """Operators that change no element of one step."""
 _OTHER_WIDTHS: Final = (
-    "conv", "embedding", "flatten", "gather", "recurrent", "reshape", "shape", "transpose",
-)  # fmt: skip
+    "conv",
+    "embedding",
+    "flatten",
+    "gather",
+    "recurrent",
+    "reshape",
+    "shape",
+    "transpose",
+)
 """Operators behind which a tensor's last axis is another one, if its sizes do not say so."""
 
 

@@ -30,10 +30,18 @@ def found(builds: Path) -> BenchResult:
     done = CliRunner().invoke(
         app,
         [
-            "bench", "traffic20", "--quick", "-o", str(builds), "--json", "--save", str(saved), "--csv",
+            "bench",
+            "traffic20",
+            "--quick",
+            "-o",
+            str(builds),
+            "--json",
+            "--save",
+            str(saved),
+            "--csv",
             str(saved.with_suffix(".csv")),
         ],
-    )  # fmt: skip
+    )
     assert done.exit_code == 0, done.stderr
     fields = json.loads(done.stdout)
     assert fields.pop("notes") and fields.pop("next") is None
@@ -215,13 +223,16 @@ def test_schema_names_what_users_read() -> None:
     assert {"machine", "shapes", "golden", "targets", "passed", "schema_version"} <= set(fields)
 
 
-@pytest.mark.parametrize("arguments", [
-    ["mnist"],
-    ["traffic20", "--clock", "0"],
-    ["traffic20", "--save", "/nowhere/x.json"],
-    ["traffic20", "--csv", "/nowhere/x.csv"],
-    ["--link", "--goals"],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["mnist"],
+        ["traffic20", "--clock", "0"],
+        ["traffic20", "--save", "/nowhere/x.json"],
+        ["traffic20", "--csv", "/nowhere/x.csv"],
+        ["--link", "--goals"],
+    ],
+)
 def test_wrong_arguments_end_with_2(arguments: list[str]) -> None:
     done = CliRunner().invoke(app, ["bench", *arguments])
     assert done.exit_code == 2 and done.stderr.count("error: ") == 1

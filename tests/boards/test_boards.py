@@ -44,17 +44,20 @@ def test_a_board_is_described_by_its_resources():
     assert [pin.site for pin in board.pins()] == ["P1", "P2", "P3", "L0", "L1", "L2"]
 
 
-@pytest.mark.parametrize(("resources", "options", "words"), [
-    ([LINE, *LEDS], {}, "board 'mine' needs a resource with a clock's frequency"),
-    ([CLOCK, *LEDS], {}, "board 'mine' needs resource 'uart' 0 for rx, but has none"),
-    ([CLOCK, LINE], {}, "board 'mine' needs resource 'led' 0 for led0"),
-    ([CLOCK, LINE, *LEDS], {"button": ("button", 0)}, "needs resource 'button' 0 for button"),
-    ([CLOCK, Resource("uart", 0, Subsignal("rx", Pins("1"))), *LEDS], {}, "a part 'tx' of single-ended"),
-    ([CLOCK, Resource("uart", 0, Pins("1")), *LEDS], {}, "resource 'uart' must have a part 'rx' of"),
-    ([CLOCK, LINE, Resource("led", 0, Pins("1 2"))], {}, "'led' must have one pin for led0, but has 2"),
-    ([CLOCK, LINE, *LEDS], {"leds": 4}, "leds: .* at most 3 items"),
-    ([CLOCK, LINE, *LEDS], {"leds": 1, "button": ("led", 0)}, "but L0 is used twice"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("resources", "options", "words"),
+    [
+        ([LINE, *LEDS], {}, "board 'mine' needs a resource with a clock's frequency"),
+        ([CLOCK, *LEDS], {}, "board 'mine' needs resource 'uart' 0 for rx, but has none"),
+        ([CLOCK, LINE], {}, "board 'mine' needs resource 'led' 0 for led0"),
+        ([CLOCK, LINE, *LEDS], {"button": ("button", 0)}, "needs resource 'button' 0 for button"),
+        ([CLOCK, Resource("uart", 0, Subsignal("rx", Pins("1"))), *LEDS], {}, "a part 'tx' of single-ended"),
+        ([CLOCK, Resource("uart", 0, Pins("1")), *LEDS], {}, "resource 'uart' must have a part 'rx' of"),
+        ([CLOCK, LINE, Resource("led", 0, Pins("1 2"))], {}, "'led' must have one pin for led0, but has 2"),
+        ([CLOCK, LINE, *LEDS], {"leds": 4}, "leds: .* at most 3 items"),
+        ([CLOCK, LINE, *LEDS], {"leds": 1, "button": ("led", 0)}, "but L0 is used twice"),
+    ],
+)
 def test_what_a_board_lacks_is_named(resources: list[Resource], options: dict[str, object], words: str):
     with pytest.raises(ConfigurationError, match=words):
         described(*resources, **options)
@@ -101,11 +104,14 @@ def test_lines():
     assert find_timing(board.replace(most_baud=57_600), 50).port.baud == 57_600
 
 
-@pytest.mark.parametrize(("clock", "baud", "words"), [
-    (25, 12_000_000, "must have 300 to 3,000,000 baud, not 12,000,000"),
-    (10, 299, "must have 300 to 3,000,000 baud, not 299"),
-    (500, None, "must be 3.125 to 400 MHz"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("clock", "baud", "words"),
+    [
+        (25, 12_000_000, "must have 300 to 3,000,000 baud, not 12,000,000"),
+        (10, 299, "must have 300 to 3,000,000 baud, not 299"),
+        (500, None, "must be 3.125 to 400 MHz"),
+    ],
+)
 def test_impossible_lines(clock: float, baud: int | None, words: str):
     with pytest.raises(ConfigurationError, match=words):
         find_timing(find_board("ulx3s-85f"), clock, baud)
@@ -131,8 +137,11 @@ def test_board_with_a_capital_is_found_in_any_case():
         BOARDS.add(name, partial(own_board, name))
     try:
         assert [find_board(name).name for name in ("Own", "own", "OWN", " oWn ")] == [
-            "Own", "own", "Own", "Own",
-        ]  # fmt: skip
+            "Own",
+            "own",
+            "Own",
+            "Own",
+        ]
         assert find_target("OWN").board.name == "Own"
     finally:
         for name in ("Own", "own"):

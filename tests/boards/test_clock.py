@@ -48,22 +48,25 @@ def search(board: str, first: float, later: Iterable[float], blocks: int = 0) ->
     return tried, found
 
 
-@pytest.mark.parametrize(("board", "first", "later", "blocks", "tried"), [
-    ("ulx3s-12f", 137.36, [137.36], 0, [135]),
-    # The PLL can make exactly what is reached.
-    ("ulx3s-12f", 150, [150], 0, [150]),
-    # A route that misses: the setting below what it reaches; one that misses by nothing: the one below.
-    ("ulx3s-12f", 137.36, [131.2, 133], 0, [135, 130]),
-    ("ulx3s-12f", 137.36, [100, 90, 80], 0, [135, 100, 90]),
-    # The PLL's range.
-    ("ulx3s-12f", 777, [777], 0, [400]),
-    ("icebreaker", 41.8, [41.8], 4, [41.25]),
-    ("icebreaker", 9.5, [9.5, 9.5, 9.5], 0, [16.125] * 3),
-    # The data sheet's limit of block RAM in grade 6.
-    ("ulx3s-12f", 250, [250], 1, [208.333333]),
-    ("ulx3s-12f", 250, [250], 0, [250]),
-    ("tang-nano-20k", 273, [270], 0, [270]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("board", "first", "later", "blocks", "tried"),
+    [
+        ("ulx3s-12f", 137.36, [137.36], 0, [135]),
+        # The PLL can make exactly what is reached.
+        ("ulx3s-12f", 150, [150], 0, [150]),
+        # A route that misses: the setting below what it reaches; one that misses by nothing: the one below.
+        ("ulx3s-12f", 137.36, [131.2, 133], 0, [135, 130]),
+        ("ulx3s-12f", 137.36, [100, 90, 80], 0, [135, 100, 90]),
+        # The PLL's range.
+        ("ulx3s-12f", 777, [777], 0, [400]),
+        ("icebreaker", 41.8, [41.8], 4, [41.25]),
+        ("icebreaker", 9.5, [9.5, 9.5, 9.5], 0, [16.125] * 3),
+        # The data sheet's limit of block RAM in grade 6.
+        ("ulx3s-12f", 250, [250], 1, [208.333333]),
+        ("ulx3s-12f", 250, [250], 0, [250]),
+        ("tang-nano-20k", 273, [270], 0, [270]),
+    ],
+)
 def test_the_setting_below_what_is_reached(
     board: str, first: float, later: list[float], blocks: int, tried: list[float]
 ):
@@ -84,8 +87,11 @@ def test_settings_that_are_alike_differ_in_numbers_alone(name: str):
         assert pll.parameters.keys() == first.parameters.keys()
         assert texts.items() <= pll.parameters.items()
         assert (pll.output_port, pll.feedback, pll.attributes, pll.constants) == (
-            first.output_port, first.feedback, first.attributes, first.constants,
-        )  # fmt: skip
+            first.output_port,
+            first.feedback,
+            first.attributes,
+            first.constants,
+        )
         wanted = Fraction(mhz) * 1_000_000
         assert 0.95 * wanted <= pll.output_hz <= wanted
         assert pll.output_hz <= find_timing(board, float(mhz)).clock_hz
@@ -322,10 +328,16 @@ def test_the_same_is_routed_with_another_clock(cache: Path, tmp_path: Path, name
             synthesis = with_parameters(first, PLL, pll.parameters)
         found.append(
             place_and_route(
-                synthesis, "tiny", board.chosen, board.family.find_nextpnr(), tmp_path / "made", seed=1,
-                target_mhz=50, pins="\n".join(pins) + "\n",
+                synthesis,
+                "tiny",
+                board.chosen,
+                board.family.find_nextpnr(),
+                tmp_path / "made",
+                seed=1,
+                target_mhz=50,
+                pins="\n".join(pins) + "\n",
             )
-        )  # fmt: skip
+        )
         report = json.loads((tmp_path / "made" / "seed1.json").read_text())
         assert any(clock["constraint"] == pytest.approx(90, 0.01) for clock in report["fmax"].values())
     fast, slow = found

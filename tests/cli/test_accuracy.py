@@ -33,9 +33,15 @@ def narrow(tmp_path_factory):
     safetensors.numpy.save_file(tensors(), folder / "tiny.safetensors")
     with no_logic():
         rtlstm.compile(
-            folder / "tiny.safetensors", folder=folder / "build", dense=["fc:sigmoid"], weight_bits=4,
-            data_bits=8, calibration=inputs(), lanes=4, macs=2,
-        )  # fmt: skip
+            folder / "tiny.safetensors",
+            folder=folder / "build",
+            dense=["fc:sigmoid"],
+            weight_bits=4,
+            data_bits=8,
+            calibration=inputs(),
+            lanes=4,
+            macs=2,
+        )
     return folder
 
 
@@ -226,23 +232,28 @@ def other_model(folder, **changes):
     return path
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    ({"x": np.zeros((4, INPUTS + 1))}, ["x must be", f"(T, {INPUTS})", f"(4, {INPUTS + 1})"]),
-    ({"x": np.zeros((4, INPUTS), dtype=int)}, ["x must hold real numbers", "int64"]),
-    ({"x": np.full((4, INPUTS), np.nan)}, ["x must be finite", "x[0, 0] is nan", "nan_to_num"]),
-    ({"x": np.zeros((0, INPUTS))}, ["x must be", "not empty"]),
-    ({"y": np.zeros(STEPS, dtype=int)}, ["labels must be", f"({STEPS}, {COUNT})", "classes"]),
-    ({"y": np.full((STEPS, COUNT), 2)},
-     ["labels must be classes within 0 to 1", "that of step 0, sequence 0 is 2"]),
-    ({"y": np.zeros((STEPS, COUNT))}, ["labels must be", "floats are targets; classes are integers"]),
-    ({"y": np.full((COUNT, OUTPUTS), np.inf)}, ["labels must be finite", "inf"]),
-    ({"y": np.array(["a"] * COUNT)}, ["y.npy must be", "plain numbers"]),
-    ({"lengths": "1,2"}, ["lengths must be 3 integers", "[1, 2]"]),
-    ({"lengths": " "}, ["lengths must be whole numbers with commas between them"]),
-    ({"options": DENSE}, ["--dense", "give --model"]),
-    ({"model": {}}, ["read with the same options", "layer 2 is dense 4 -> 2 identity", "sigmoid"]),
-    ({"model": {"lstm.weight_ih_l0": OTHER}}, ["weights of layer 'lstm' differ from the build's by"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"x": np.zeros((4, INPUTS + 1))}, ["x must be", f"(T, {INPUTS})", f"(4, {INPUTS + 1})"]),
+        ({"x": np.zeros((4, INPUTS), dtype=int)}, ["x must hold real numbers", "int64"]),
+        ({"x": np.full((4, INPUTS), np.nan)}, ["x must be finite", "x[0, 0] is nan", "nan_to_num"]),
+        ({"x": np.zeros((0, INPUTS))}, ["x must be", "not empty"]),
+        ({"y": np.zeros(STEPS, dtype=int)}, ["labels must be", f"({STEPS}, {COUNT})", "classes"]),
+        (
+            {"y": np.full((STEPS, COUNT), 2)},
+            ["labels must be classes within 0 to 1", "that of step 0, sequence 0 is 2"],
+        ),
+        ({"y": np.zeros((STEPS, COUNT))}, ["labels must be", "floats are targets; classes are integers"]),
+        ({"y": np.full((COUNT, OUTPUTS), np.inf)}, ["labels must be finite", "inf"]),
+        ({"y": np.array(["a"] * COUNT)}, ["y.npy must be", "plain numbers"]),
+        ({"lengths": "1,2"}, ["lengths must be 3 integers", "[1, 2]"]),
+        ({"lengths": " "}, ["lengths must be whole numbers with commas between them"]),
+        ({"options": DENSE}, ["--dense", "give --model"]),
+        ({"model": {}}, ["read with the same options", "layer 2 is dense 4 -> 2 identity", "sigmoid"]),
+        ({"model": {"lstm.weight_ih_l0": OTHER}}, ["weights of layer 'lstm' differ from the build's by"]),
+    ],
+)
 def test_refused(cli, files, change, words):
     before = snapshot(files / "build")
     arguments = ["accuracy", files / "build", "--input", files / "x.npy", *change.get("options", ())]

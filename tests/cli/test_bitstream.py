@@ -120,13 +120,17 @@ def layers(inputs: int, units: int, *outputs: int) -> Network:
 @pytest.mark.parametrize(
     ("board", "sizes", "parameters", "settings", "least_mhz"),
     [
-        ("icebreaker", (6, 20, 64, 1),
-         {"lanes": 4, "macs": 1, "family": "ice40", "weight_memory": "large", "tables": "direct"},
-         {"gate_bits": 8, "cell_bits": 12, "tables": "direct"}, 18),
+        (
+            "icebreaker",
+            (6, 20, 64, 1),
+            {"lanes": 4, "macs": 1, "family": "ice40", "weight_memory": "large", "tables": "direct"},
+            {"gate_bits": 8, "cell_bits": 12, "tables": "direct"},
+            18,
+        ),
         ("ulx3s-85f", (128, 128, 1), {"lanes": 4, "macs": 32, "family": "ecp5"}, {}, 112),
     ],
     ids=["toptag", "silero"],
-)  # fmt: skip
+)
 def test_published_sizes_have_the_fastest_clock(
     cli,
     tmp_path: Path,
@@ -215,12 +219,19 @@ def test_expected_clock(tmp_path: Path):
     assert OnBoard.create(folder, "icebreaker").timing.clock_mhz >= 16.125
 
 
-@pytest.mark.parametrize(("changes", "said"), [
-    ({"link_mhz": 24.1},
-     "another clock than the core's, with which the link runs, reaches only 24.1 MHz"),
-    ({},
-     "seed 1 reaches 91 MHz, but the PLL was set to 100 MHz; generate the build with fewer --lanes or"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"link_mhz": 24.1},
+            "another clock than the core's, with which the link runs, reaches only 24.1 MHz",
+        ),
+        (
+            {},
+            "seed 1 reaches 91 MHz, but the PLL was set to 100 MHz; generate the build with fewer --lanes or",
+        ),
+    ],
+)
 def test_fastest_clock_that_is_not_met(cli, pristine: Path, tmp_path: Path, monkeypatch, changes, said: str):
     """Of the best of two seeds."""
     folder = shutil.copytree(pristine, tmp_path / "build")

@@ -64,9 +64,13 @@ def files(tmp_path_factory):
     np.save(folder / "symbols.npy", rng.normal(size=(8, SEQUENCES, SYMBOLS)))
     with no_logic():
         rtlstm.compile(
-            folder / "encoder.onnx", calibration=np.load(folder / "words.npy"), folder=folder / "encoder",
-            lanes=4, macs=2, quick=True,
-        )  # fmt: skip
+            folder / "encoder.onnx",
+            calibration=np.load(folder / "words.npy"),
+            folder=folder / "encoder",
+            lanes=4,
+            macs=2,
+            quick=True,
+        )
     return folder
 
 
@@ -120,9 +124,15 @@ def test_the_states_are_those_of_the_encoder(cli, files, tmp_path):
     done(generate(cli, files, tmp_path / "from", *typical(files), "--calibrate-from", files / "encoder"))
     done(generate(cli, files, tmp_path / "zeros", *typical(files)))
     stated = rtlstm.compile(
-        files / "decoder.onnx", calibration=symbols, calibration_state=build.run(words)[1],
-        folder=tmp_path / "stated", name="decoder", lanes=4, macs=2, quick=True,
-    )  # fmt: skip
+        files / "decoder.onnx",
+        calibration=symbols,
+        calibration_state=build.run(words)[1],
+        folder=tmp_path / "stated",
+        name="decoder",
+        lanes=4,
+        macs=2,
+        quick=True,
+    )
     taken = rtlstm.Build(tmp_path / "from")
     assert taken.manifest.numerics == stated.manifest.numerics
     # For rtlstm accuracy, the file is a state like others: these are the data that calibrated the build.
@@ -156,9 +166,12 @@ def test_other_inputs_of_the_encoder(cli, files, tmp_path):
     options = {"folder": tmp_path / "python", "name": "decoder", "lanes": 4, "macs": 2, "quick": True}
     options["calibration"] = np.load(tmp_path / "symbols.npy")
     build = rtlstm.compile(
-        files / "decoder.onnx", calibration_from=encoder_build, calibration_from_input=words,
-        calibration_from_lengths=[9, 1, 4, 9], **options,
-    )  # fmt: skip
+        files / "decoder.onnx",
+        calibration_from=encoder_build,
+        calibration_from_input=words,
+        calibration_from_lengths=[9, 1, 4, 9],
+        **options,
+    )
     state = encoder_build.run(words, [9, 1, 4, 9])[1]
     stated = rtlstm.compile(files / "decoder.onnx", calibration_state=state, **options)
     assert build.manifest.numerics == stated.manifest.numerics

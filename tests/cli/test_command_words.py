@@ -13,41 +13,55 @@ from rtlstm.spec.errors import ModelError
 pytestmark = pytest.mark.usefixtures("without_verilog")
 
 
-@pytest.mark.parametrize(("options", "words"), [
-    ("--weight-bits 99", "--weight-bits must be less than or equal to 18, not 99"),
-    ("--lanes 5", "--lanes must be a multiple of 4"),
-    ("--macs 4 --beat-in 3", "--beat-in (3) must divide --macs (4)"),
-    ("--max-steps 0", "--max-steps must be greater"),
-    ("--macs 2 --multipliers 3", "--multipliers must be at most --macs (2)"),
-    ("--lanes 4 --lut-lanes 4 --macs 2",
-     "--lut-lanes must be less than --lanes (4), not 4; for one more in every lane, try --multi"),
-    ("--lanes 4 --lut-lanes 1 --macs 2 --multipliers lut",
-     "--lut-lanes must be 0 where all multipliers are of LUTs, not 1; leave it out, or try --mul"),
-    ("--family ecp5 --weight-bits 4 --data-bits 8 --lanes 8 --lut-lanes 3",
-     "must be even where two lanes share each DSP block, on ecp5 with 4 x 8 bits, not 3; try 2"),
-    ("--fit lfe5u-12f --lut-lanes 2", "--lut-lanes (2) needs a number of --multipliers beside --fit"),
-    ("--fit lfe5u-12f --lut-lanes 2 --multipliers lut", "--lut-lanes must be 0 where"),
-    ("--lut-lanes -1", "--lut-lanes must be greater than or equal to 0, not -1"),
-    ("--lstm q", "--lstm must name an LSTM's prefix"),
-    ("--output-tensor q",
-     ": --output-tensor is for models with a graph; choose dense layers with --dense"),
-    ("--branch a:then", ": --branch must be left out"),
-    # Nothing that is given counts as not given.
-    ("--lanes 0", "--lanes must be greater than or equal to 4, not 0"),
-    ("--macs 0", "--macs must be greater than or equal to 1, not 0"),
-    ("--beat-out 0", "--beat-out must be greater than or equal to 1, not 0"),
-    ("--fit up5k --gate-units 0", "--gate-units must be greater than or equal to 1, not 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--weight-bits 99", "--weight-bits must be less than or equal to 18, not 99"),
+        ("--lanes 5", "--lanes must be a multiple of 4"),
+        ("--macs 4 --beat-in 3", "--beat-in (3) must divide --macs (4)"),
+        ("--max-steps 0", "--max-steps must be greater"),
+        ("--macs 2 --multipliers 3", "--multipliers must be at most --macs (2)"),
+        (
+            "--lanes 4 --lut-lanes 4 --macs 2",
+            "--lut-lanes must be less than --lanes (4), not 4; for one more in every lane, try --multi",
+        ),
+        (
+            "--lanes 4 --lut-lanes 1 --macs 2 --multipliers lut",
+            "--lut-lanes must be 0 where all multipliers are of LUTs, not 1; leave it out, or try --mul",
+        ),
+        (
+            "--family ecp5 --weight-bits 4 --data-bits 8 --lanes 8 --lut-lanes 3",
+            "must be even where two lanes share each DSP block, on ecp5 with 4 x 8 bits, not 3; try 2",
+        ),
+        ("--fit lfe5u-12f --lut-lanes 2", "--lut-lanes (2) needs a number of --multipliers beside --fit"),
+        ("--fit lfe5u-12f --lut-lanes 2 --multipliers lut", "--lut-lanes must be 0 where"),
+        ("--lut-lanes -1", "--lut-lanes must be greater than or equal to 0, not -1"),
+        ("--lstm q", "--lstm must name an LSTM's prefix"),
+        (
+            "--output-tensor q",
+            ": --output-tensor is for models with a graph; choose dense layers with --dense",
+        ),
+        ("--branch a:then", ": --branch must be left out"),
+        # Nothing that is given counts as not given.
+        ("--lanes 0", "--lanes must be greater than or equal to 4, not 0"),
+        ("--macs 0", "--macs must be greater than or equal to 1, not 0"),
+        ("--beat-out 0", "--beat-out must be greater than or equal to 1, not 0"),
+        ("--fit up5k --gate-units 0", "--gate-units must be greater than or equal to 1, not 0"),
+    ],
+)
 def test_refusals_name_options(cli, model: Path, tmp_path: Path, options: str, words: str) -> None:
     cli("generate", model, "-o", tmp_path / "b", *options.split()).refused(words)
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    ("board b --tcp 99999", "'--tcp': must be less than or equal to 65535, not '99999'"),
-    ("board b --faults=2", "'--faults': must be less than or equal to 1, not '2'"),
-    ("generate m -o b --finetune-updates -4", "must be greater than or equal to 1, not '-4'"),
-    ("generate m -o b --data-bits abc", "'--data-bits': must be a valid integer, not 'abc'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("board b --tcp 99999", "'--tcp': must be less than or equal to 65535, not '99999'"),
+        ("board b --faults=2", "'--faults': must be less than or equal to 1, not '2'"),
+        ("generate m -o b --finetune-updates -4", "must be greater than or equal to 1, not '-4'"),
+        ("generate m -o b --data-bits abc", "'--data-bits': must be a valid integer, not 'abc'"),
+    ],
+)
 def test_values_that_cannot_be_read(cli, tmp_path: Path, arguments: str, words: str) -> None:
     cli(*arguments.split()).refused(words)
 
@@ -89,9 +103,14 @@ def test_calibration_data_may_have_the_batch_first(cli, model: Path, tmp_path: P
     assert (first / "manifest.json").read_bytes() == (second / "manifest.json").read_bytes()
     third = tmp_path / "c"
     compile(
-        model, calibration=x.swapaxes(0, 1), calibration_lengths=[7, 3], batch_first=True, lanes=4, macs=2,
+        model,
+        calibration=x.swapaxes(0, 1),
+        calibration_lengths=[7, 3],
+        batch_first=True,
+        lanes=4,
+        macs=2,
         folder=third,
-    )  # fmt: skip
+    )
     assert (first / "manifest.json").read_bytes() == (third / "manifest.json").read_bytes()
     cli("generate", model, "-o", second, "--calibrate", tmp_path / "batch.npy", *sizes).refused("lengths")
     np.save(tmp_path / "wide.npy", np.zeros((2, 7, 4)))

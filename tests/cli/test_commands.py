@@ -127,25 +127,28 @@ def test_broken_models_are_refused(cli, tmp_path, case):
     assert not as_json.json["supported"]
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    (("--lanes", "6"), ["multiple of 4", "6"]),
-    (("--macs", "6", "--beat-in", "4"), ["divide"]),
-    (("--weight-bits", "40"), ["--weight-bits must"]),
-    (("--gate-bits", "6"), ["gates"]),
-    (("--input-range", "nan"), ["--input-range must"]),
-    (("--input-range", "-1"), ["--input-range must"]),
-    (("--family", "z80"), ["error: --family must be one of", "z80", "ecp5"]),
-    (("--bus", "spi"), ["error: --bus must be one of none, axi", "'spi'"]),
-    (("--tables", "foo"), ["'--tables': 'foo' is not one of 'interpolated', 'direct'"]),
-    (("--name", "module"), ["module"]),
-    (("--calibrate", "no.npy"), ["no.npy"]),
-    (("--calibrate-state", "no.npz"), ["no.npz"]),
-    (("--final-states",), ["--final-states", "--calibrate", "there are none"]),
-    (("--no-final-states", "--cell-range", "8"), ["--no-final-states", "--cell-range", "not both"]),
-    (("--dense", "nothing"), ["nothing"]),
-    (("--lanes", "many"), ["'--lanes': must be a valid integer"]),
-    (("--fit", "lfe5u"), ["no device 'lfe5u'", "lfe5u-85f"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--lanes", "6"), ["multiple of 4", "6"]),
+        (("--macs", "6", "--beat-in", "4"), ["divide"]),
+        (("--weight-bits", "40"), ["--weight-bits must"]),
+        (("--gate-bits", "6"), ["gates"]),
+        (("--input-range", "nan"), ["--input-range must"]),
+        (("--input-range", "-1"), ["--input-range must"]),
+        (("--family", "z80"), ["error: --family must be one of", "z80", "ecp5"]),
+        (("--bus", "spi"), ["error: --bus must be one of none, axi", "'spi'"]),
+        (("--tables", "foo"), ["'--tables': 'foo' is not one of 'interpolated', 'direct'"]),
+        (("--name", "module"), ["module"]),
+        (("--calibrate", "no.npy"), ["no.npy"]),
+        (("--calibrate-state", "no.npz"), ["no.npz"]),
+        (("--final-states",), ["--final-states", "--calibrate", "there are none"]),
+        (("--no-final-states", "--cell-range", "8"), ["--no-final-states", "--cell-range", "not both"]),
+        (("--dense", "nothing"), ["nothing"]),
+        (("--lanes", "many"), ["'--lanes': must be a valid integer"]),
+        (("--fit", "lfe5u"), ["no device 'lfe5u'", "lfe5u-85f"]),
+    ],
+)
 def test_wrong_options_are_refused(cli, model, tmp_path, arguments, words):
     plain = () if "--dense" in arguments else DENSE
     cli("generate", model, "-o", tmp_path / "b", *plain, *arguments).refused(*words)
@@ -398,8 +401,17 @@ def test_data_of_a_model_that_tells_no_order(cli, tmp_path):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(4, 6, 3)))
     folder, data = tmp_path / "build", tmp_path / "x.npy"
     made = (
-        "generate", tmp_path / "lstm.pt", "-o", folder, "--lanes", "4", "--macs", "2", "--calibrate", data,
-    )  # fmt: skip
+        "generate",
+        tmp_path / "lstm.pt",
+        "-o",
+        folder,
+        "--lanes",
+        "4",
+        "--macs",
+        "2",
+        "--calibrate",
+        data,
+    )
     said = "of shape (4, 6, 3) was read as 4 steps of 6 sequences"
     for command, what in (
         (made, "calibration data"),
@@ -429,16 +441,19 @@ def test_saturation_is_a_note(cli, pristine, tmp_path):
         warnings.warn("x", SaturationWarning, stacklevel=1)
 
 
-@pytest.mark.parametrize(("shape", "arguments", "words"), [
-    ((4, 2, INPUTS + 1), (), [f"{INPUTS + 1}", f"{INPUTS} values"]),
-    ((4, 2, INPUTS), ("--lengths", "4,9"), ["lengths", "9"]),
-    ((4, 2, INPUTS), ("--lengths", "0,4"), ["lengths", "0"]),
-    ((4, 2, INPUTS), ("--lengths", "4"), ["lengths", "2 integers"]),
-    ((4, 2, INPUTS), ("--lengths", "four"), ["four"]),
-    ((0, 2, INPUTS), (), ["at least one step"]),
-    ((4, 2, INPUTS), ("--state", "no.npz"), ["no.npz"]),
-    ((4, 2, INPUTS), ("--output", "nowhere/y.npy"), ["nowhere"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shape", "arguments", "words"),
+    [
+        ((4, 2, INPUTS + 1), (), [f"{INPUTS + 1}", f"{INPUTS} values"]),
+        ((4, 2, INPUTS), ("--lengths", "4,9"), ["lengths", "9"]),
+        ((4, 2, INPUTS), ("--lengths", "0,4"), ["lengths", "0"]),
+        ((4, 2, INPUTS), ("--lengths", "4"), ["lengths", "2 integers"]),
+        ((4, 2, INPUTS), ("--lengths", "four"), ["four"]),
+        ((0, 2, INPUTS), (), ["at least one step"]),
+        ((4, 2, INPUTS), ("--state", "no.npz"), ["no.npz"]),
+        ((4, 2, INPUTS), ("--output", "nowhere/y.npy"), ["nowhere"]),
+    ],
+)
 def test_wrong_input_to_run_and_simulate(cli, pristine, tmp_path, shape, arguments, words):
     np.save(tmp_path / "x.npy", np.zeros(shape))
     data = ("--input", tmp_path / "x.npy", *arguments)
@@ -483,8 +498,14 @@ def test_simulate(cli, pristine, x_file, tmp_path):
 @pytest.mark.rtl
 def test_simulate_with_the_batch_first(cli, pristine, x_file, tmp_path):
     arguments = (
-        "simulate", pristine, "--simulator", "icarus", "--batch-first", "--output", tmp_path / "y.npy",
-    )  # fmt: skip
+        "simulate",
+        pristine,
+        "--simulator",
+        "icarus",
+        "--batch-first",
+        "--output",
+        tmp_path / "y.npy",
+    )
     np.save(tmp_path / "n.npy", np.load(x_file).swapaxes(0, 1))
     result = cli(*arguments, "--input", tmp_path / "n.npy", "--lengths", "6,3", "--json").good()
     assert (result.json["sequences"], result.json["steps"]) == (2, 9)
@@ -541,12 +562,15 @@ def test_version_and_help(cli):
     cli("fly").refused("fly", "rtlstm --help")
 
 
-@pytest.mark.parametrize(("error", "code", "words"), [
-    (KeyboardInterrupt(), 130, "interrupted"),
-    (PermissionError(13, "Permission denied", "b"), 2, "b: Permission denied"),
-    (ZeroDivisionError("x"), 70, "ZeroDivisionError"),
-    (MemoryError(), 2, "memory"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (PermissionError(13, "Permission denied", "b"), 2, "b: Permission denied"),
+        (ZeroDivisionError("x"), 70, "ZeroDivisionError"),
+        (MemoryError(), 2, "memory"),
+    ],
+)
 def test_no_traceback_without_debug(cli, model, tmp_path, monkeypatch, error, code, words):
     def fail(*arguments, **options):
         raise error

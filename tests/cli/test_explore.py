@@ -113,9 +113,16 @@ def test_commands_build_what_was_found(run, cli, tmp_path, monkeypatch, files):
 def test_devices_share_the_table_and_each_row_has_its_command(run):
     one = ("--tables", "direct", "--data-bits", 8, "--gate-bits", 8, "--cell-bits", 12)
     many = (
-        *one, "--devices", "lfe5u-25f,lfe5u-25f-8,up5k", "--weight-bits", "2:9", "--lanes", 4, "--macs",
+        *one,
+        "--devices",
+        "lfe5u-25f,lfe5u-25f-8,up5k",
+        "--weight-bits",
+        "2:9",
+        "--lanes",
+        4,
+        "--macs",
         "1,2",
-    )  # fmt: skip
+    )
     found = run(*many, "--json").json
     counts = Counter(each["device"] for each in found["front"])
     # All take the eight multipliers of an up5k, which says nothing of how full it is.
@@ -363,30 +370,36 @@ def test_the_page_has_no_column_without_values(run, tmp_path):
     assert ["energy, nJ" in page for page in pages] == [True, False]
 
 
-@pytest.mark.parametrize("arguments, words", [
-    (("--devices", "lfe5u-26f"), ("there is no device 'lfe5u-26f'",)),
-    (("--metric", "f1"), ("a metric must be one of", "not 'f1'")),
-    (
-        ("--metric", "accuracy"),
-        ("needs labels that are integers", "there are none",
-         "y beside inputs x in the .npz file of --evaluate"),
-    ),
-    (("--limit", "latency<2us"), ("a limit must be NAME<=NUMBER", "not 'latency<2us'")),
-    (("--limit", "latency<=2"), ("must have a unit",)),
-    (("--weight-bits", "1:8"), ("--weight-bits must be greater than or equal to 2",)),
-    (("--tables", "small"), ("tables must be",)),
-    (("--scheduler", "tcp://127.0.0.1:9"), ("give one of them",)),
-    (("--metric", "broken:score"), ("the metric broken:score cannot be imported: SyntaxError",)),
-    (("--seeds", 3), ("--seeds needs --route",)),
-    (("--simulate", 1, "--seeds", 1), ("--seeds needs --route",)),
-    (("--simulator", "verilator"), ("--simulator needs --simulate or --route",)),
-    (("--goal", "energy"), ("published currents, which are known of up5k alone", "not of lfe5u-25f-6")),
-    (("--limit", "energy<=9nJ", "--devices", "hx8k"), ("not of hx8k; leave these out of --devices",)),
-    (("--devices", "5cseba6"), ("--devices needs estimates", "not for 5cseba6; leave it out")),
-    (("--devices", "zybo-z7-20"), ("what surrounds the core on zybo-z7-20; name its device, xc7z020",)),
-    (("--devices", "up5k,xc7a35t"), ("--devices needs the clock", "of xc7a35t", "--clock 200")),
-    (("--clock", 200), ("--clock is for devices whose delays no tool here knows",)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (("--devices", "lfe5u-26f"), ("there is no device 'lfe5u-26f'",)),
+        (("--metric", "f1"), ("a metric must be one of", "not 'f1'")),
+        (
+            ("--metric", "accuracy"),
+            (
+                "needs labels that are integers",
+                "there are none",
+                "y beside inputs x in the .npz file of --evaluate",
+            ),
+        ),
+        (("--limit", "latency<2us"), ("a limit must be NAME<=NUMBER", "not 'latency<2us'")),
+        (("--limit", "latency<=2"), ("must have a unit",)),
+        (("--weight-bits", "1:8"), ("--weight-bits must be greater than or equal to 2",)),
+        (("--tables", "small"), ("tables must be",)),
+        (("--scheduler", "tcp://127.0.0.1:9"), ("give one of them",)),
+        (("--metric", "broken:score"), ("the metric broken:score cannot be imported: SyntaxError",)),
+        (("--seeds", 3), ("--seeds needs --route",)),
+        (("--simulate", 1, "--seeds", 1), ("--seeds needs --route",)),
+        (("--simulator", "verilator"), ("--simulator needs --simulate or --route",)),
+        (("--goal", "energy"), ("published currents, which are known of up5k alone", "not of lfe5u-25f-6")),
+        (("--limit", "energy<=9nJ", "--devices", "hx8k"), ("not of hx8k; leave these out of --devices",)),
+        (("--devices", "5cseba6"), ("--devices needs estimates", "not for 5cseba6; leave it out")),
+        (("--devices", "zybo-z7-20"), ("what surrounds the core on zybo-z7-20; name its device, xc7z020",)),
+        (("--devices", "up5k,xc7a35t"), ("--devices needs the clock", "of xc7a35t", "--clock 200")),
+        (("--clock", 200), ("--clock is for devices whose delays no tool here knows",)),
+    ],
+)
 def test_refusals(run, arguments, words):
     run(*arguments).refused(*words)
 
@@ -450,9 +463,15 @@ def test_nothing_is_lost(files, tmp_path, monkeypatch):
     monkeypatch.chdir(files)
     given = Given(Path("tiny.safetensors"), Path("x.npy"), None, False, "back", {"dense": ("fc:sigmoid",)})
     asked = SpaceOptions(
-        devices="up5k,lfe5u-25f-8", tables="direct", weight_bits="4:11", data_bits="8,9", gate_bits="8",
-        cell_bits="12", lanes="4,8,16", macs="1,2,4",
-    )  # fmt: skip
+        devices="up5k,lfe5u-25f-8",
+        tables="direct",
+        weight_bits="4:11",
+        data_bits="8,9",
+        gate_bits="8",
+        cell_bits="12",
+        lanes="4,8,16",
+        macs="1,2,4",
+    )
     space, context = given.read(find_metric("error"), None, asked)
 
     def plan(name: str) -> Plan:

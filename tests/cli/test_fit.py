@@ -240,12 +240,17 @@ def test_gate_units_that_the_lanes_cannot_have():
         fit("lfe5u-85f-8", lanes=12, gate_units=5)
 
 
-@pytest.mark.parametrize(("given", "words"), [
-    ({"multipliers": 1024}, "no array with `multipliers=1024`; leave it out"),
-    ({"gate_units": 7, "multipliers": 1000},
-     "no array with `gate_units=7`, `multipliers=1000`; leave out one"),
-    ({"gate_units": 3, "beat_in": 1024}, "multiples of `gate_units=3` and `beat_in=1024` begin with"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"multipliers": 1024}, "no array with `multipliers=1024`; leave it out"),
+        (
+            {"gate_units": 7, "multipliers": 1000},
+            "no array with `gate_units=7`, `multipliers=1000`; leave out one",
+        ),
+        ({"gate_units": 3, "beat_in": 1024}, "multiples of `gate_units=3` and `beat_in=1024` begin with"),
+    ],
+)
 def test_sizes_that_no_array_has(given: dict[str, int], words: str):
     with pytest.raises(ConfigurationError, match=words):
         fit("lfe5u-12f-8", **given)

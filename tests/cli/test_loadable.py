@@ -23,10 +23,13 @@ SIZES = ("--macs", "2", "--streams", "2", "--data-bits", "8", "--gate-bits", "8"
 def save(path: Path, inputs: int, units: int, outputs: int) -> Path:
     """An LSTM and a dense layer of other sizes."""
     shapes = {
-        "lstm.weight_ih_l0": (4 * units, inputs), "lstm.weight_hh_l0": (4 * units, units),
-        "lstm.bias_ih_l0": (4 * units,), "lstm.bias_hh_l0": (4 * units,), "fc.weight": (outputs, units),
+        "lstm.weight_ih_l0": (4 * units, inputs),
+        "lstm.weight_hh_l0": (4 * units, units),
+        "lstm.bias_ih_l0": (4 * units,),
+        "lstm.bias_hh_l0": (4 * units,),
+        "fc.weight": (outputs, units),
         "fc.bias": (outputs,),
-    }  # fmt: skip
+    }
     names = enumerate(shapes.items())
     safetensors.numpy.save_file({name: rand(*shape, seed=seed) for seed, (name, shape) in names}, path)
     return path

@@ -79,19 +79,22 @@ def test_a_message_names_options_by_their_names_in_python(
     )
 
 
-@pytest.mark.parametrize(("python", "typed"), [
-    ("`weight_bits` must be 8, not 9", "--weight-bits must be 8, not 9"),
-    ("give `lstm='a b'` or `output`", "give --lstm 'a b' or --output-tensor"),
-    ("`lstm='a`b'`, `lstm=\"it's\"`", "--lstm 'a`b', --lstm 'it'\"'\"'s'"),
-    ("with `lanes=4, macs=2`", "with --lanes 4 --macs 2"),
-    ("`dense=('a:relu', 'b')`", "--dense a:relu --dense b"),
-    ("`skip_zeros=True`, `batch_first=False`", "--skip-zeros, --no-batch-first"),
-    ("`multipliers='lut'`, `multipliers=False`", "--multipliers lut, --no-dsp"),
-    ("`capacities={'vector_words': 8}`", "--capacity vector-words=8"),
-    ("`cell_range=1e-05`", "--cell-range 1e-05"),
-    ("`Build('my b').bitstream(board='BOARD')`", "rtlstm bitstream 'my b' --board BOARD"),
-    *((same, same) for same in ("`x`", "`lanes", "`lanes=y`", "`(`", "`lanes=4, z=2`", "`lanes\n`")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("python", "typed"),
+    [
+        ("`weight_bits` must be 8, not 9", "--weight-bits must be 8, not 9"),
+        ("give `lstm='a b'` or `output`", "give --lstm 'a b' or --output-tensor"),
+        ("`lstm='a`b'`, `lstm=\"it's\"`", "--lstm 'a`b', --lstm 'it'\"'\"'s'"),
+        ("with `lanes=4, macs=2`", "with --lanes 4 --macs 2"),
+        ("`dense=('a:relu', 'b')`", "--dense a:relu --dense b"),
+        ("`skip_zeros=True`, `batch_first=False`", "--skip-zeros, --no-batch-first"),
+        ("`multipliers='lut'`, `multipliers=False`", "--multipliers lut, --no-dsp"),
+        ("`capacities={'vector_words': 8}`", "--capacity vector-words=8"),
+        ("`cell_range=1e-05`", "--cell-range 1e-05"),
+        ("`Build('my b').bitstream(board='BOARD')`", "rtlstm bitstream 'my b' --board BOARD"),
+        *((same, same) for same in ("`x`", "`lanes", "`lanes=y`", "`(`", "`lanes=4, z=2`", "`lanes\n`")),
+    ],
+)
 def test_the_command_line_prints_flags_instead(python: str, typed: str) -> None:
     assert worded(python) == typed
 
@@ -122,14 +125,17 @@ def test_every_option_is_on_the_page() -> None:
     assert (DOCS / "options.md").read_text() == options_page(), "run python -m rtlstm.cli.options_page"
 
 
-@pytest.mark.parametrize(("words", "call", "problem"), [
-    ("simulate DIR --steps 0", {"steps": 0}, "{} must be greater than or equal to 1, not 0"),
-    ("simulate DIR --seed -1", {"seed": -1}, "{} must be greater than or equal to 0, not -1"),
-    ("implement DIR --seeds 100", {"seeds": 100}, "{} must be less than or equal to 99, not 100"),
-    ("implement DIR --clock 0", {"clock_mhz": 0.0}, "{} must be greater than or equal to 1, not 0.0"),
-    ("bitstream DIR --baud 110", {"baud": 110}, "{} must be greater than or equal to 300, not 110"),
-    ("board DIR --baud 110", {}, "{} must be greater than or equal to 300, not 110"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "call", "problem"),
+    [
+        ("simulate DIR --steps 0", {"steps": 0}, "{} must be greater than or equal to 1, not 0"),
+        ("simulate DIR --seed -1", {"seed": -1}, "{} must be greater than or equal to 0, not -1"),
+        ("implement DIR --seeds 100", {"seeds": 100}, "{} must be less than or equal to 99, not 100"),
+        ("implement DIR --clock 0", {"clock_mhz": 0.0}, "{} must be greater than or equal to 1, not 0.0"),
+        ("bitstream DIR --baud 110", {"baud": 110}, "{} must be greater than or equal to 300, not 110"),
+        ("board DIR --baud 110", {}, "{} must be greater than or equal to 300, not 110"),
+    ],
+)
 def test_one_check_for_both_interfaces(
     words: str, call: dict[str, Any], problem: str, cli: Any, built: Build
 ) -> None:

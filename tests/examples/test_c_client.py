@@ -107,20 +107,25 @@ def test_line_in_use(folder: Path, client: Path):
     assert (done.returncode, done.stderr) == (1, BROKEN)
 
 
-@pytest.mark.parametrize("text, words", [
-    ("1 2 3\n1 2\n4 5 6\n", "line 2 must have as many values as a step has inputs, 3, but has 2"),
-    ("1 2 3 4\n", "line 1 must have as many values as a step has inputs, 3, but has 4"),
-    ("1 2 3\n\n", "line 2 must have as many values as a step has inputs, 3, but has 0"),
-    ("1 2 3\n1 two 3\n", "line 2 must have integers, but has 'two'"),
-    ("1 2.5 3", "line 1 must have integers, but has '2.5'"),
-    ("1 2 3x", "line 1 must have integers, but has '3x'"),
-    ("1 2 3\0 4\n", "line 1 must be text, but has a zero byte"),
-    ("1 2 2048", "values of 12 bits must be -2048 to 2047, but line 1 has 2048"),
-    ("1 -2049 3", "values of 12 bits must be -2048 to 2047, but line 1 has -2049"),
-    ("70000 1 2", "values of 12 bits must be -2048 to 2047, but line 1 has 70000"),
-    ("1 2 3\n9" + 60 * "0" + " 2 3",
-     "values of 12 bits must be -2048 to 2047, but line 2 has 9" + 39 * "0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("1 2 3\n1 2\n4 5 6\n", "line 2 must have as many values as a step has inputs, 3, but has 2"),
+        ("1 2 3 4\n", "line 1 must have as many values as a step has inputs, 3, but has 4"),
+        ("1 2 3\n\n", "line 2 must have as many values as a step has inputs, 3, but has 0"),
+        ("1 2 3\n1 two 3\n", "line 2 must have integers, but has 'two'"),
+        ("1 2.5 3", "line 1 must have integers, but has '2.5'"),
+        ("1 2 3x", "line 1 must have integers, but has '3x'"),
+        ("1 2 3\0 4\n", "line 1 must be text, but has a zero byte"),
+        ("1 2 2048", "values of 12 bits must be -2048 to 2047, but line 1 has 2048"),
+        ("1 -2049 3", "values of 12 bits must be -2048 to 2047, but line 1 has -2049"),
+        ("70000 1 2", "values of 12 bits must be -2048 to 2047, but line 1 has 70000"),
+        (
+            "1 2 3\n9" + 60 * "0" + " 2 3",
+            "values of 12 bits must be -2048 to 2047, but line 2 has 9" + 39 * "0",
+        ),
+    ],
+)
 def test_bad_steps(folder: Path, client: Path, text: str, words: str):
     """The steps before are answered, the bad one is not."""
     manifest = Manifest.load(folder)
@@ -131,14 +136,17 @@ def test_bad_steps(folder: Path, client: Path, text: str, words: str):
     assert bad is not None and len(done.stdout.splitlines()) == int(bad[1]) - 1
 
 
-@pytest.mark.parametrize("arguments, words", [
-    ("3x 2 12", "INPUTS must be 1 to 500, but is '3x'"),
-    ("3 0 12", "OUTPUTS must be 1 to 500, but is '0'"),
-    ("3 2 19", "BITS must be 1 to 18, but is '19'"),
-    ("3 2 12 one", f"{BUILD} but is 'one'"),
-    ("3 2 12 -1", f"{BUILD} but is '-1'"),
-    ("3 2 12 123456789", f"{BUILD} but is '123456789'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ("3x 2 12", "INPUTS must be 1 to 500, but is '3x'"),
+        ("3 0 12", "OUTPUTS must be 1 to 500, but is '0'"),
+        ("3 2 19", "BITS must be 1 to 18, but is '19'"),
+        ("3 2 12 one", f"{BUILD} but is 'one'"),
+        ("3 2 12 -1", f"{BUILD} but is '-1'"),
+        ("3 2 12 123456789", f"{BUILD} but is '123456789'"),
+    ],
+)
 def test_bad_arguments(client: Path, arguments: str, words: str):
     command = [str(client), "localhost:1", "weights.bin", *arguments.split()]
     done = subprocess.run(command, text=True, capture_output=True, check=False)

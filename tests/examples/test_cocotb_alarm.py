@@ -19,9 +19,14 @@ def test_the_core_fits_into_the_design(tmp_path: Path) -> None:
     """Icarus connects every port of the core, without simulating, which takes most of the time."""
     example = load_example("cocotb_alarm/test_alarm")
     build = rtlstm.compile(
-        example.network(), folder=tmp_path / "b", name="spotter", bus="axi", lanes=4, macs=2,
+        example.network(),
+        folder=tmp_path / "b",
+        name="spotter",
+        bus="axi",
+        lanes=4,
+        macs=2,
         **example.FORMATS,
-    )  # fmt: skip
+    )
     source = EXAMPLES / "cocotb_alarm" / "alarm.v"
     design = build_design(build.folder, top="alarm_filter", sources=[source])
     command = [icarus().iverilog, "-g2012", "-Wall", "-t", "null", "-s", design.top, *design.sources]

@@ -41,10 +41,18 @@ def test_every_example_and_every_picture_is_shown() -> None:
     [
         pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name
         for name in (
-            "speech", "gait", "words", "amplifier", "two_layers", "cell", "usages", "client", "litex",
+            "speech",
+            "gait",
+            "words",
+            "amplifier",
+            "two_layers",
+            "cell",
+            "usages",
+            "client",
+            "litex",
         )
     ],
-)  # fmt: skip
+)
 def test_a_picture_is_drawn_again(name: str, tmp_path: Path) -> None:
     gallery = load_example("gallery")
     gallery.main([name, "-o", str(tmp_path)])

@@ -336,9 +336,14 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> Device:
     folder = tmp_path_factory.mktemp("microphone") / "tiny"
     x = np.random.default_rng(1).uniform(0, 2, (40, 1, SMALL.count * SMALL.bins))
     manifest = generate_build(
-        network(SMALL.count * SMALL.bins), folder, name="tiny", settings=NARROW,
-        array=ArrayRequest(family="ecp5", lanes=4, macs=2), calibration=x, batch_first=False,
-    )  # fmt: skip
+        network(SMALL.count * SMALL.bins),
+        folder,
+        name="tiny",
+        settings=NARROW,
+        array=ArrayRequest(family="ecp5", lanes=4, macs=2),
+        calibration=x,
+        batch_first=False,
+    )
     return Device(folder, manifest, SETTINGS)
 
 

@@ -109,31 +109,59 @@ def found(network: Network) -> results.Results:
     golden = measure.run_golden(quantised, np.random.default_rng(1).normal(size=(40, 3)))
     cycles = manifest.cycles
     rtl = measure.RtlRun(
-        y=golden.y, probability=golden.probability, states=golden.states, seconds=0.5,
-        warm_latency=cycles.step_latency_cycles, first_step_latency=cycles.first_step_latency_cycles,
+        y=golden.y,
+        probability=golden.probability,
+        states=golden.states,
+        seconds=0.5,
+        warm_latency=cycles.step_latency_cycles,
+        first_step_latency=cycles.first_step_latency_cycles,
         intervals=(cycles.step_interval_cycles,),
-    )  # fmt: skip
+    )
     accuracy = measure.Accuracy(steps=40, difference=0.001, flips=0)
     return results.Results(
-        manifest=manifest, simulator="verilator", calibration_steps=20, golden=golden, rtl=rtl,
-        words_compared=56, words_different=0, accuracy=accuracy, rtl_accuracy=accuracy,
+        manifest=manifest,
+        simulator="verilator",
+        calibration_steps=20,
+        golden=golden,
+        rtl=rtl,
+        words_compared=56,
+        words_different=0,
+        accuracy=accuracy,
+        rtl_accuracy=accuracy,
         narrow_accuracy=accuracy,
         peer=peer.PeerTiming(calls=2000, p50_us=25.0, p99_us=70.0, largest_difference=0.0),
         convolutions=found_convolutions(manifest),
-    )  # fmt: skip
+    )
 
 
 def found_convolutions(manifest: Manifest) -> convolutions.ConvolutionResults:
     """Results of a perfect run of the build with the convolutions; its manifests do not matter here."""
     rtl = Comparison(
-        simulator="verilator", sequences=1, steps=40, output_words=40, output_different=0, state_words=8,
-        state_different=0, first_difference="", cycles_predicted=4000, cycles_measured=4000,
-        cycles_different=0, seconds=0.5,
-    )  # fmt: skip
+        simulator="verilator",
+        sequences=1,
+        steps=40,
+        output_words=40,
+        output_different=0,
+        state_words=8,
+        state_different=0,
+        first_difference="",
+        cycles_predicted=4000,
+        cycles_measured=4000,
+        cycles_different=0,
+        seconds=0.5,
+    )
     return convolutions.ConvolutionResults(
-        manifest=manifest, whole=manifest, alone=manifest, weights=100, rtl=rtl, output_different=0,
-        steps=1000, float_difference=1e-6, changed=10, host_us=22.0,
-    )  # fmt: skip
+        manifest=manifest,
+        whole=manifest,
+        alone=manifest,
+        weights=100,
+        rtl=rtl,
+        output_different=0,
+        steps=1000,
+        float_difference=1e-6,
+        changed=10,
+        host_us=22.0,
+    )
 
 
 class TestResults:
@@ -142,24 +170,30 @@ class TestResults:
         assert found.as_json()["simulation"]["times_real_time"] == pytest.approx(80 / 31.25)
         assert found.table().row_count > len(found.gates)
 
-    @pytest.mark.parametrize(("changes", "gate"), [
-        ({"words_different": 1}, 0),
-        ({"rtl_accuracy": measure.Accuracy(40, 0.001, 1)}, 2),
-        ({"accuracy": measure.Accuracy(40, 0.02, 0)}, 3),
-        ({"accuracy": measure.Accuracy(40, float("nan"), 0)}, 3),
-        ({"narrow_accuracy": measure.Accuracy(100, 0.001, 1)}, 4),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("changes", "gate"),
+        [
+            ({"words_different": 1}, 0),
+            ({"rtl_accuracy": measure.Accuracy(40, 0.001, 1)}, 2),
+            ({"accuracy": measure.Accuracy(40, 0.02, 0)}, 3),
+            ({"accuracy": measure.Accuracy(40, float("nan"), 0)}, 3),
+            ({"narrow_accuracy": measure.Accuracy(100, 0.001, 1)}, 4),
+        ],
+    )
     def test_gate_fails(self, found: results.Results, changes: dict[str, Any], gate: int) -> None:
         changed = replace(found, **changes)
         assert [index for index, one in enumerate(changed.gates) if not one.passed] == [gate]
         assert not changed.as_json()["passed"]
 
-    @pytest.mark.parametrize(("changes", "gate"), [
-        ({"output_different": 1}, 5),
-        ({"float_difference": 2e-4}, 6),
-        ({"float_difference": float("nan")}, 6),
-        ({"changed": 11}, 7),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("changes", "gate"),
+        [
+            ({"output_different": 1}, 5),
+            ({"float_difference": 2e-4}, 6),
+            ({"float_difference": float("nan")}, 6),
+            ({"changed": 11}, 7),
+        ],
+    )
     def test_gate_of_the_convolutions_fails(
         self, found: results.Results, changes: dict[str, Any], gate: int
     ) -> None:

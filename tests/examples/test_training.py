@@ -128,14 +128,17 @@ def test_no_word_is_trained_on_and_held_out(tasks):
     assert taggers.draw_arabic(dict(reversed(counts.items())), 20, 20, seed=0) == arabic
 
 
-@pytest.mark.parametrize(("stem", "ending", "word"), [
-    ("kitob", "(S)i", "kitobi"),
-    ("opa", "(S)i", "opasi"),
-    ("yur", "(i)tadi", "yuritadi"),
-    ("ishla", "(i)tadi", "ishlatadi"),
-    ("ek", "Gan", "ekkan"),
-    ("bor", "Gan", "borgan"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("stem", "ending", "word"),
+    [
+        ("kitob", "(S)i", "kitobi"),
+        ("opa", "(S)i", "opasi"),
+        ("yur", "(i)tadi", "yuritadi"),
+        ("ishla", "(i)tadi", "ishlatadi"),
+        ("ek", "Gan", "ekkan"),
+        ("bor", "Gan", "borgan"),
+    ],
+)
 def test_uzbek_endings(tasks, stem, ending, word):
     assert importlib.import_module("taggers").attach(stem, ending) == word
 
@@ -175,9 +178,18 @@ def test_a_tagger_learns_its_float_networks_tags(tasks):
     x, lengths = letters.inputs(words[:200])
     request = tasks.FinetuneRequest(updates=80, checks=2)
     row = tasks.taught(
-        "drawn", "letters", result.network, x, agreement, 100.0, request, None,
-        lengths=lengths, weight_bits=2, data_bits=8,
-    )  # fmt: skip
+        "drawn",
+        "letters",
+        result.network,
+        x,
+        agreement,
+        100.0,
+        request,
+        None,
+        lengths=lengths,
+        weight_bits=2,
+        data_bits=8,
+    )
     assert row.rounded < row.trained <= 100.0
 
 

@@ -27,36 +27,42 @@ ERROR = find_metric("error")
 KNOWN = figures(ERROR) | figures(find_metric("accuracy")) | figures(Metric("mine:F1_score", max))
 
 
-@pytest.mark.parametrize("text, value", [
-    ("latency<=2us", 2.0),
-    (" LATENCY <= 2000 ns ", 2.0),
-    ("interval<=1e-1ms", 100.0),
-    ("clock>=50MHz", 50.0),
-    ("share<=80%", 80.0),
-    ("energy<=0.05uJ", 50.0),
-    ("luts<=5000", 5000.0),
-    ("accuracy>=0.9", 0.9),
-    ("accuracy >= 85 %", 0.85),
-    ("F1_score <= -0.5", -0.5),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("latency<=2us", 2.0),
+        (" LATENCY <= 2000 ns ", 2.0),
+        ("interval<=1e-1ms", 100.0),
+        ("clock>=50MHz", 50.0),
+        ("share<=80%", 80.0),
+        ("energy<=0.05uJ", 50.0),
+        ("luts<=5000", 5000.0),
+        ("accuracy>=0.9", 0.9),
+        ("accuracy >= 85 %", 0.85),
+        ("F1_score <= -0.5", -0.5),
+    ],
+)
 def test_limits_are_read(text: str, value: float):
     assert parse_limit(text, KNOWN).bound == pytest.approx(value)
 
 
-@pytest.mark.parametrize("text, words", [
-    ("latency<2us", "must be NAME<=NUMBER"),
-    ("latency", "must be NAME<=NUMBER"),
-    ("latency<=fast", "must be NAME<=NUMBER"),
-    ("latency<=1.2.3us", "must be NAME<=NUMBER"),
-    ("latency<=2", "must have a unit, one of ns, us, ms, not 'latency<=2'; try latency<=2us"),
-    ("latency<=2%", "must have a unit, one of ns, us, ms"),
-    ("luts<=5k", "must have no unit, not 'luts<=5k'; try luts<=5000"),
-    ("error<=1%", "must have no unit, not 'error<=1%'; try error<=0.01"),
-    ("power<=2W", "must be on one of latency, interval, clock"),
-    ("latency>=2us", "better if it is smaller, so its limit is <="),
-    ("accuracy>=85", "is a share, so its limit must be from 0 to 1, or from 0% to 100%"),
-    ("accuracy<=0.9", "better if it is larger, so its limit is >="),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("latency<2us", "must be NAME<=NUMBER"),
+        ("latency", "must be NAME<=NUMBER"),
+        ("latency<=fast", "must be NAME<=NUMBER"),
+        ("latency<=1.2.3us", "must be NAME<=NUMBER"),
+        ("latency<=2", "must have a unit, one of ns, us, ms, not 'latency<=2'; try latency<=2us"),
+        ("latency<=2%", "must have a unit, one of ns, us, ms"),
+        ("luts<=5k", "must have no unit, not 'luts<=5k'; try luts<=5000"),
+        ("error<=1%", "must have no unit, not 'error<=1%'; try error<=0.01"),
+        ("power<=2W", "must be on one of latency, interval, clock"),
+        ("latency>=2us", "better if it is smaller, so its limit is <="),
+        ("accuracy>=85", "is a share, so its limit must be from 0 to 1, or from 0% to 100%"),
+        ("accuracy<=0.9", "better if it is larger, so its limit is >="),
+    ],
+)
 def test_wrong_limits_are_refused(text: str, words: str):
     with pytest.raises(ConfigurationError) as refused:
         parse_limit(text, KNOWN)
@@ -121,13 +127,16 @@ def test_numbers_are_read():
     assert parse_numbers("lanes", "4,8") == (4, 8)
 
 
-@pytest.mark.parametrize("name, text, words", [
-    ("weight_bits", "4-8", "must be numbers, such as 8 or 4,8,16 or 4:16"),
-    ("weight_bits", "8:4", "must be numbers"),
-    ("weight_bits", "1:8", "`weight_bits` must be greater than or equal to 2, not 1"),
-    ("data_bits", "8:99", "`data_bits` must be less than or equal to 18, not 99"),
-    ("lanes", "4:8", "must be multiples of 4"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, text, words",
+    [
+        ("weight_bits", "4-8", "must be numbers, such as 8 or 4,8,16 or 4:16"),
+        ("weight_bits", "8:4", "must be numbers"),
+        ("weight_bits", "1:8", "`weight_bits` must be greater than or equal to 2, not 1"),
+        ("data_bits", "8:99", "`data_bits` must be less than or equal to 18, not 99"),
+        ("lanes", "4:8", "must be multiples of 4"),
+    ],
+)
 def test_wrong_numbers_are_refused(name: str, text: str, words: str):
     with pytest.raises(ConfigurationError) as refused:
         parse_numbers(name, text)
@@ -136,10 +145,16 @@ def test_wrong_numbers_are_refused(name: str, text: str, words: str):
 
 def test_each_choice_is_there_once_and_can_be_built():
     space = Space(
-        device=("up5k", "hx8k"), tables=("interpolated", "direct"), weight_bits=(4, 8),
-        data_bits=(8, 10, 14), gate_bits=(8, 12, 16), cell_bits=(12,), hidden_rounding=("half_up", "odd"),
-        lanes=(None, 4), macs=(1, 2),
-    )  # fmt: skip
+        device=("up5k", "hx8k"),
+        tables=("interpolated", "direct"),
+        weight_bits=(4, 8),
+        data_bits=(8, 10, 14),
+        gate_bits=(8, 12, 16),
+        cell_bits=(12,),
+        hidden_rounding=("half_up", "odd"),
+        lanes=(None, 4),
+        macs=(1, 2),
+    )
     found = [space.choice(indices) for indices in space.all_indices()]
     assert len({each.key for each in found}) == len(found) == space.size
     # Data of 8, 10 and 14 bits with gates of as many: 3 + 2 + 1, and direct tables of the first two.

@@ -10,11 +10,23 @@ from rtlstm.explore.page import render_page
 pytest.importorskip("bokeh")
 
 POINT = {
-    "number": 1, "device": "up5k", "numbers": "8/8/8/12 direct", "array": "4 x 1", "cycles": 9,
-    "latency_us": 0.5, "fmax_mhz": 30.0, "luts": 900, "multipliers": 4, "block_rams": 3, "share": 20.0,
-    "energy_nj": None, "error": 0.004, "measure": 0.9, "proof": "",
+    "number": 1,
+    "device": "up5k",
+    "numbers": "8/8/8/12 direct",
+    "array": "4 x 1",
+    "cycles": 9,
+    "latency_us": 0.5,
+    "fmax_mhz": 30.0,
+    "luts": 900,
+    "multipliers": 4,
+    "block_rams": 3,
+    "share": 20.0,
+    "energy_nj": None,
+    "error": 0.004,
+    "measure": 0.9,
+    "proof": "",
     "command": "rtlstm generate tiny.safetensors",
-}  # fmt: skip
+}
 FOUND = {
     "goal": "latency",
     "limits": ["luts<=1,000", "share<=50%"],

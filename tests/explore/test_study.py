@@ -15,9 +15,16 @@ from rtlstm.explore.study import GENERATION, JOURNAL, Study
 from rtlstm.spec.errors import BuildError
 
 SPACE = Space(
-    device=("up5k",), tables=("direct",), weight_bits=(4, 5, 6, 7, 8), data_bits=(8,), gate_bits=(8,),
-    cell_bits=(12, 16), hidden_rounding=("half_up",), lanes=(4,), macs=(1,),
-)  # fmt: skip
+    device=("up5k",),
+    tables=("direct",),
+    weight_bits=(4, 5, 6, 7, 8),
+    data_bits=(8,),
+    gate_bits=(8,),
+    cell_bits=(12, 16),
+    hidden_rounding=("half_up",),
+    lanes=(4,),
+    macs=(1,),
+)
 """Ten choices."""
 
 ARRAYS = SPACE.replace(lanes=(None, 4, 8, 12, 16), macs=(1, 2))

@@ -78,8 +78,11 @@ class Harness(Elaboratable):
 
         # The followed record, from its commit until it has been read; any byte of it, until it has been read.
         base, end, at, record = (
-            inside["_write.base"], inside["_write.end"], inside["byte_address"], inside["record"],
-        )  # fmt: skip
+            inside["_write.base"],
+            inside["_write.end"],
+            inside["byte_address"],
+            inside["record"],
+        )
         left, valid, ready = inside["_read.left"], inside["read_bytes.valid"], inside["read_bytes.ready"]
         number, length, kind = AnyConst(8), Signal(10), Signal(4)
         begin, stop, spot = (Signal(whole, name=name) for name in ("begin", "stop", "spot"))

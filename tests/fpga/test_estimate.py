@@ -56,31 +56,34 @@ def manifest(
     return Manifest.of("tiny", quantised, Parameters.for_family(family, **sizes))
 
 
-@pytest.mark.parametrize(("family", "part", "blocks", "tables", "bits"), [
-    # Beyond 64 words on ECP5: the aspect with the fewest blocks.
-    ("ecp5", MemorySpec("m", 1, 36, 512), 1, 0, 0),
-    ("ecp5", MemorySpec("m", 1, 37, 512), 2, 0, 0),
-    ("ecp5", MemorySpec("m", 1, 32, 1113), 3, 0, 0),
-    ("ecp5", MemorySpec("m", 1, 32, 65, granules=4), 1, 0, 0),
-    ("ecp5", MemorySpec("m", 1, 48, 65, granules=4), 2, 0, 0),
-    # Up to 64 Yosys chooses: 3 x 18 tables and their multiplexers cost more than two blocks.
-    ("ecp5", MemorySpec("m", 1, 72, 41), 2, 0, 0),
-    ("ecp5", MemorySpec("m", 1, 16, 41), 0, 12, 0),
-    ("ecp5", MemorySpec("m", 1, 2, 2), 0, 0, 4),
-    ("ecp5", MemorySpec("m", 1, 16, 128, style="distributed"), 0, 32, 0),
-    ("ecp5", MemorySpec("m", 1, 10, 200, asynchronous=True, inferred=True), 0, 39, 0),
-    ("ice40", MemorySpec("m", 1, 16, 256), 1, 0, 0),
-    ("ice40", MemorySpec("m", 1, 16, 257), 2, 0, 0),
-    ("ice40", MemorySpec("m", 1, 8, 230), 1, 0, 0),
-    ("ice40", MemorySpec("m", 1, 8, 2), 0, 0, 16),
-    ("ice40", MemorySpec("m", 1, 8, 200, asynchronous=True), 0, 0, 1600),
-    ("gowin", MemorySpec("m", 1, 8, 20, style="block"), 1, 0, 0),
-    # A cell of LUTRAM whose bits are not all used costs Yosys less on Gowin alone.
-    ("gowin", MemorySpec("m", 1, 9, 130), 0, 27, 0),
-    ("gowin", MemorySpec("m", 1, 5, 192), 0, 24, 0),
-    ("nexus", MemorySpec("m", 1, 9, 130), 1, 0, 0),
-    ("nexus", MemorySpec("m", 1, 36, 513), 2, 0, 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("family", "part", "blocks", "tables", "bits"),
+    [
+        # Beyond 64 words on ECP5: the aspect with the fewest blocks.
+        ("ecp5", MemorySpec("m", 1, 36, 512), 1, 0, 0),
+        ("ecp5", MemorySpec("m", 1, 37, 512), 2, 0, 0),
+        ("ecp5", MemorySpec("m", 1, 32, 1113), 3, 0, 0),
+        ("ecp5", MemorySpec("m", 1, 32, 65, granules=4), 1, 0, 0),
+        ("ecp5", MemorySpec("m", 1, 48, 65, granules=4), 2, 0, 0),
+        # Up to 64 Yosys chooses: 3 x 18 tables and their multiplexers cost more than two blocks.
+        ("ecp5", MemorySpec("m", 1, 72, 41), 2, 0, 0),
+        ("ecp5", MemorySpec("m", 1, 16, 41), 0, 12, 0),
+        ("ecp5", MemorySpec("m", 1, 2, 2), 0, 0, 4),
+        ("ecp5", MemorySpec("m", 1, 16, 128, style="distributed"), 0, 32, 0),
+        ("ecp5", MemorySpec("m", 1, 10, 200, asynchronous=True, inferred=True), 0, 39, 0),
+        ("ice40", MemorySpec("m", 1, 16, 256), 1, 0, 0),
+        ("ice40", MemorySpec("m", 1, 16, 257), 2, 0, 0),
+        ("ice40", MemorySpec("m", 1, 8, 230), 1, 0, 0),
+        ("ice40", MemorySpec("m", 1, 8, 2), 0, 0, 16),
+        ("ice40", MemorySpec("m", 1, 8, 200, asynchronous=True), 0, 0, 1600),
+        ("gowin", MemorySpec("m", 1, 8, 20, style="block"), 1, 0, 0),
+        # A cell of LUTRAM whose bits are not all used costs Yosys less on Gowin alone.
+        ("gowin", MemorySpec("m", 1, 9, 130), 0, 27, 0),
+        ("gowin", MemorySpec("m", 1, 5, 192), 0, 24, 0),
+        ("nexus", MemorySpec("m", 1, 9, 130), 1, 0, 0),
+        ("nexus", MemorySpec("m", 1, 36, 513), 2, 0, 0),
+    ],
+)
 def test_memories(family: str, part: MemorySpec, blocks: int, tables: int, bits: int):
     found = fpga_family(family).need_estimates().map_memory(part)
     assert (found.block_rams, found.lutrams, found.flip_flop_bits) == (blocks, tables, bits)
@@ -177,9 +180,19 @@ def test_multipliers_against_synthesis(a: int, b: int, stages: int, tmp_path: Pa
 
 # A narrow and a wide factor, alone and beyond 18 bits.
 INFERRED = [
-    (2, 8), (3, 12), (4, 4), (9, 9), (9, 10), (18, 18), (12, 20), (12, 22), (16, 24), (12, 28), (20, 32),
+    (2, 8),
+    (3, 12),
+    (4, 4),
+    (9, 9),
+    (9, 10),
+    (18, 18),
+    (12, 20),
+    (12, 22),
+    (16, 24),
+    (12, 28),
+    (20, 32),
     (22, 24),
-]  # fmt: skip
+]
 
 
 @pytest.mark.tools
@@ -248,9 +261,15 @@ def test_parts_are_all_of_the_core(family: str, sizes: dict[str, object]):
 
 
 AMD = (
-    "xc7_small", "xc7_units", "xc7_lanes", "us_16_bits", "us_units", "us_tables", "us_large",
+    "xc7_small",
+    "xc7_units",
+    "xc7_lanes",
+    "us_16_bits",
+    "us_units",
+    "us_tables",
+    "us_large",
     "us_wide_array",
-)  # fmt: skip
+)
 
 
 @pytest.mark.tools

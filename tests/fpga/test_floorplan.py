@@ -21,13 +21,16 @@ def blocks(lanes: int, macs: int, rams: int, others: int = 8) -> dict[str, str]:
     return kinds | {f"core.core.array.lane0.sum{k}": "LUT4" for k in range(9)}
 
 
-@pytest.mark.parametrize(("device", "lanes", "macs", "rams"), [
-    ("lfe5u-85f", 36, 4, 3),
-    ("lfe5u-85f", 28, 5, 4),
-    ("lfe5u-85f", 48, 3, 2),
-    ("lfe5u-45f", 16, 4, 4),
-    ("lfe5u-25f", 4, 5, 8),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("device", "lanes", "macs", "rams"),
+    [
+        ("lfe5u-85f", 36, 4, 3),
+        ("lfe5u-85f", 28, 5, 4),
+        ("lfe5u-85f", 48, 3, 2),
+        ("lfe5u-45f", 16, 4, 4),
+        ("lfe5u-25f", 4, 5, 8),
+    ],
+)
 def test_every_block_has_a_site_of_its_own(device: str, lanes: int, macs: int, rams: int) -> None:
     kinds = blocks(lanes, macs, rams)
     sites = plan(kinds, DIES[device])
@@ -147,13 +150,16 @@ def test_netlist_gets_the_sites() -> None:
     assert sum("BEL" in cell.get("attributes", {}) for cell in placed.values()) == 8 * 6 + 16
 
 
-@pytest.mark.parametrize(("memory", "multiplier"), [
-    ("forget_gate.table", "kept_multiplier"),
-    ("cells", "kept_multiplier"),
-    ("input_gate.table", "added_multiplier"),
-    ("candidate_gate.table", "added_multiplier"),
-    ("cell_tanh.table", "hidden_multiplier"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("memory", "multiplier"),
+    [
+        ("forget_gate.table", "kept_multiplier"),
+        ("cells", "kept_multiplier"),
+        ("input_gate.table", "added_multiplier"),
+        ("candidate_gate.table", "added_multiplier"),
+        ("cell_tanh.table", "hidden_multiplier"),
+    ],
+)
 def test_memories_of_a_gate_unit_are_near_the_multipliers_they_feed(memory: str, multiplier: str) -> None:
     kinds = blocks(48, 3, 1, others=0)
     products = ("added_multiplier", "hidden_multiplier", "kept_multiplier")

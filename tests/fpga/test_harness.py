@@ -33,9 +33,12 @@ NEW = (
     "module top(input clk, input rst, input wire signed [3:0] x, output reg [3:0] y, output z);\nendmodule\n"
 )
 PORTS = (
-    Port("clk", "input", 1), Port("rst", "input", 1), Port("x", "input", 4), Port("y", "output", 4),
+    Port("clk", "input", 1),
+    Port("rst", "input", 1),
+    Port("x", "input", 4),
+    Port("y", "output", 4),
     Port("z", "output", 1),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("text", [OLD, NEW], ids=["declared in the body", "declared in the head"])
@@ -43,11 +46,14 @@ def test_ports(text: str):
     assert read_ports(text, "top") == PORTS
 
 
-@pytest.mark.parametrize(("text", "words"), [
-    ("", "must have a module top"),
-    ("module top(a);\n  input a;\nendmodule\n", "no port clk"),
-    ("module top(clk, a);\n  input clk;\nendmodule\n", "port a is not declared"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "must have a module top"),
+        ("module top(a);\n  input a;\nendmodule\n", "no port clk"),
+        ("module top(clk, a);\n  input clk;\nendmodule\n", "port a is not declared"),
+    ],
+)
 def test_unreadable_ports(text: str, words: str):
     with pytest.raises(BuildError, match=words):
         read_ports(text, "top")

@@ -102,9 +102,18 @@ def test_cells_and_netlist_equal_golden(tmp_path: Path):
 def test_board_has_constraints_and_a_clock():
     pins = {name: Pin(port=name, site=site) for name, site in (("clk", "A1"), ("rx", "B1"), ("tx", "C1"))}
     board = Board(
-        name="toyboard", title="A toy board", device="toy-90", package="box", grade="2", clock=pins["clk"],
-        clock_hz=12_000_000, rx=pins["rx"], tx=pins["tx"], leds=(), loader=(),
-    )  # fmt: skip
+        name="toyboard",
+        title="A toy board",
+        device="toy-90",
+        package="box",
+        grade="2",
+        clock=pins["clk"],
+        clock_hz=12_000_000,
+        rx=pins["rx"],
+        tx=pins["tx"],
+        leds=(),
+        loader=(),
+    )
     assert constraints(board) == "pin clk at A1\npin rx at B1\npin tx at C1\nclock clk 12000000 Hz\n"
     line = find_timing(board, 50)
     assert line.clock_mhz == 48 and line.pll.parameters == {"TIMES": 4}

@@ -45,17 +45,20 @@ def test_ecp5(source: int, kilohertz: int):
     assert output == max(vco / after for vco in vcos for after in range(1, 129) if vco / after <= wanted)
 
 
-@pytest.mark.parametrize(("family", "source", "wanted", "found"), [
-    ("ecp5", 25, "100", "100"),
-    ("ecp5", 25, "90", "90"),
-    ("ecp5", 48, "120", "120"),
-    ("ice40", 12, "39.75", "39.75"),
-    ("ice40", 12, "40", "39.75"),
-    ("ice40", 12, "16.125", "16.125"),
-    ("gowin", 27, "54", "54"),
-    ("gowin", 27, "60", "60"),
-    ("gowin", 27, "61", "60.75"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("family", "source", "wanted", "found"),
+    [
+        ("ecp5", 25, "100", "100"),
+        ("ecp5", 25, "90", "90"),
+        ("ecp5", 48, "120", "120"),
+        ("ice40", 12, "39.75", "39.75"),
+        ("ice40", 12, "40", "39.75"),
+        ("ice40", 12, "16.125", "16.125"),
+        ("gowin", 27, "54", "54"),
+        ("gowin", 27, "60", "60"),
+        ("gowin", 27, "61", "60.75"),
+    ],
+)
 def test_known_clocks(family: str, source: int, wanted: str, found: str):
     pll = find_pll(family, source * M, Fraction(wanted) * M)
     assert pll.output_hz == Fraction(found) * M and megahertz(pll.output_hz) == found

@@ -22,9 +22,15 @@ from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.tools.cache import CACHE_VARIABLE
 
 ECP5 = {
-    "$scopeinfo": 9, "CCU2C": 10, "LUT4": 100, "PFUMX": 4, "TRELLIS_DPR16X4": 2, "TRELLIS_FF": 50,
-    "MULT18X18D": 3, "DP16KD": 2,
-}  # fmt: skip
+    "$scopeinfo": 9,
+    "CCU2C": 10,
+    "LUT4": 100,
+    "PFUMX": 4,
+    "TRELLIS_DPR16X4": 2,
+    "TRELLIS_FF": 50,
+    "MULT18X18D": 3,
+    "DP16KD": 2,
+}
 ECP5_CELLS = fpga_family("ecp5").cells
 
 
@@ -193,8 +199,11 @@ def test_report_is_put_into_words():
     assert (found.seed, found.fmax_mhz, found.used) == (4, 123.46, {"TRELLIS_FF": 5})
     worst = found.worst_path
     assert (worst.start, worst.start_kind, worst.end, worst.end_kind) == (
-        "table.cells", "block RAM", "lane0.sum", "register",
-    )  # fmt: skip
+        "table.cells",
+        "block RAM",
+        "lane0.sum",
+        "register",
+    )
     assert (worst.delay_ns, worst.logic_ns, worst.routing_ns, worst.cells) == (8.0, 4.5, 3.5, 1)
     assert worst.through == ("lane0.next",)
     assert [(hop.cell, hop.net, hop.cell_ns, hop.wire_ns) for hop in worst.hops] == [
@@ -290,21 +299,24 @@ def test_report_names_ports():
     assert worst_of(path, {}, "ice40").start == "busy"
 
 
-@pytest.mark.parametrize(("family", "cell", "name"), [
-    ("ecp5", "core.window$179.staging_TRELLIS_FF_Q_23", "window$179.staging"),
-    ("ice40", "core.bus_write_SB_LUT4_I1_I3_SB_LUT4_O_LC", "bus_write"),
-    ("nexus", "core.gate.product_MULT18X18_Z/MULT9_CORE_x0_z2", "gate.product"),
-    ("nexus", "core.sum_FD1P3IX_Q_3", "sum"),
-    ("gowin", "core.done_MUX2_LUT5_O_I0_LUT4_F_1", "done"),
-    ("gowin", "core.sum_DFFRE_Q_2", "sum"),
-    ("ecp5", "core.vectors.cells.0.56$DPRAM_COMB1", "vectors.cells"),
-    ("ecp5", "core.window$176.$signal", "window$176.$signal"),
-    ("ecp5", "core.lane0.sum[4]", "lane0.sum"),
-    ("ecp5", "core.lane0.value_do_more", "lane0.value_do_more"),
-    ("ecp5", "core12.lane0.sum[4]", "lane0.sum"),
-    ("ecp5", "port12_x_data_TRELLIS_FF_Q_3", "x_data"),
-    ("ecp5", "core_sum_TRELLIS_FF_Q", "core_sum"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("family", "cell", "name"),
+    [
+        ("ecp5", "core.window$179.staging_TRELLIS_FF_Q_23", "window$179.staging"),
+        ("ice40", "core.bus_write_SB_LUT4_I1_I3_SB_LUT4_O_LC", "bus_write"),
+        ("nexus", "core.gate.product_MULT18X18_Z/MULT9_CORE_x0_z2", "gate.product"),
+        ("nexus", "core.sum_FD1P3IX_Q_3", "sum"),
+        ("gowin", "core.done_MUX2_LUT5_O_I0_LUT4_F_1", "done"),
+        ("gowin", "core.sum_DFFRE_Q_2", "sum"),
+        ("ecp5", "core.vectors.cells.0.56$DPRAM_COMB1", "vectors.cells"),
+        ("ecp5", "core.window$176.$signal", "window$176.$signal"),
+        ("ecp5", "core.lane0.sum[4]", "lane0.sum"),
+        ("ecp5", "core.lane0.value_do_more", "lane0.value_do_more"),
+        ("ecp5", "core12.lane0.sum[4]", "lane0.sum"),
+        ("ecp5", "port12_x_data_TRELLIS_FF_Q_3", "x_data"),
+        ("ecp5", "core_sum_TRELLIS_FF_Q", "core_sum"),
+    ],
+)
 def test_signal_names(family: str, cell: str, name: str):
     assert signal_name(cell, fpga_family(family).cells) == name
 

@@ -45,11 +45,14 @@ def empty(ports: tuple[Port, ...]) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "inputs", "outputs", "bits", "beat", "ethernet"), [
-    ("icebreaker", 6, 20, 8, 1, None),
-    ("ulx3s-25f", 40, 10, 16, 2, None),
-    ("colorlight-i5", 6, 20, 8, 1, Ethernet(ip="192.168.1.50", mac="02:00:c0:a8:01:32", peer="first")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "inputs", "outputs", "bits", "beat", "ethernet"),
+    [
+        ("icebreaker", 6, 20, 8, 1, None),
+        ("ulx3s-25f", 40, 10, 16, 2, None),
+        ("colorlight-i5", 6, 20, 8, 1, Ethernet(ip="192.168.1.50", mac="02:00:c0:a8:01:32", peer="first")),
+    ],
+)
 def test_against_synthesis(
     name: str, inputs: int, outputs: int, bits: int, beat: int, ethernet: Ethernet | None, tmp_path: Path
 ) -> None:

@@ -58,10 +58,14 @@ def test_every_input(function: str, bits: int, tmp_path: Path) -> None:
     (tmp_path / "dut.v").write_text(to_verilog({"dut": unit}))
     (tmp_path / "bench.v").write_text(
         BENCH.format(
-            magnitude_bits=table.magnitude_bits, row_bits=max(1, (table.rows - 1).bit_length()),
-            width=width, rows=table.rows, value_bits=bits - 1, inputs=2 << table.magnitude_bits,
+            magnitude_bits=table.magnitude_bits,
+            row_bits=max(1, (table.rows - 1).bit_length()),
+            width=width,
+            rows=table.rows,
+            value_bits=bits - 1,
+            inputs=2 << table.magnitude_bits,
         )
-    )  # fmt: skip
+    )
     tool = icarus()
     command = [str(tool.iverilog), "-g2005", "-o", "bench.vvp", "bench.v", "dut.v"]
     subprocess.run(command, cwd=tmp_path, check=True)

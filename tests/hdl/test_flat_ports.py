@@ -83,7 +83,15 @@ def test_fields_are_led_out_in_both_directions() -> None:
     widths = {port.name: (port.direction, port.width) for port in read_ports(text, "swap")}
     del widths["clk"], widths["rst"]
     assert widths == {
-        "i_low": ("input", 3), "i_high": ("input", 3), "i_valid": ("input", 1), "i_ready": ("output", 1),
-        "o_low": ("output", 3), "o_high": ("output", 3), "o_valid": ("output", 1), "o_ready": ("input", 1),
-        "byte_payload": ("output", 8), "byte_valid": ("output", 1), "byte_ready": ("input", 1),
-    }  # fmt: skip
+        "i_low": ("input", 3),
+        "i_high": ("input", 3),
+        "i_valid": ("input", 1),
+        "i_ready": ("output", 1),
+        "o_low": ("output", 3),
+        "o_high": ("output", 3),
+        "o_valid": ("output", 1),
+        "o_ready": ("input", 1),
+        "byte_payload": ("output", 8),
+        "byte_valid": ("output", 1),
+        "byte_ready": ("input", 1),
+    }

@@ -150,14 +150,21 @@ def core_text(manifest: Manifest) -> str:
 
 
 MEMORIES = {
-    ("lane", "bank"): "weights", ("LUT lane", "bank"): "weights", ("vectors",): "vectors",
-    ("input_buffer", "memory"): "input buffer", ("begun",): "input times",
-    ("sequences", "memory"): "sequence memory", ("sequences", "suppress"): "suppressed outputs",
-    ("sequences", "upper"): "upper outputs", ("preactivation", "shift_memory"): "row shifts",
-    ("preactivation", "partial_memory"): "partial sums", ("gate_unit", "cells"): "cell states",
-    ("fetch", "program"): "program, issued", ("drain", "program"): "program, drained",
+    ("lane", "bank"): "weights",
+    ("LUT lane", "bank"): "weights",
+    ("vectors",): "vectors",
+    ("input_buffer", "memory"): "input buffer",
+    ("begun",): "input times",
+    ("sequences", "memory"): "sequence memory",
+    ("sequences", "suppress"): "suppressed outputs",
+    ("sequences", "upper"): "upper outputs",
+    ("preactivation", "shift_memory"): "row shifts",
+    ("preactivation", "partial_memory"): "partial sums",
+    ("gate_unit", "cells"): "cell states",
+    ("fetch", "program"): "program, issued",
+    ("drain", "program"): "program, drained",
     ("queue", "storage"): "output queue",
-}  # fmt: skip
+}
 """What stands where, by the last names on the way there."""
 GATES = {"input_gate": 0, "forget_gate": 0, "candidate_gate": 1, "output_gate": 0, "cell_tanh": 2}
 """The table of each part of a gate unit."""

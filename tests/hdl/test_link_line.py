@@ -28,9 +28,13 @@ def run(verilog: str, test: str, folder: Path, variables: Mapping[str, str]) -> 
     runner = get_runner("icarus")
     runner.build(sources=[folder / "dut.v"], hdl_toplevel="dut", build_dir=folder, timescale=("1ns", "1ns"))
     results = runner.test(
-        test_module="support.testbenches.link_line_testbench", test_filter=test, hdl_toplevel="dut",
-        build_dir=folder, test_dir=folder, extra_env=variables,
-    )  # fmt: skip
+        test_module="support.testbenches.link_line_testbench",
+        test_filter=test,
+        hdl_toplevel="dut",
+        build_dir=folder,
+        test_dir=folder,
+        extra_env=variables,
+    )
     text = Path(results).read_text()
     assert "<testcase" in text and "<failure" not in text and "<error" not in text, text
 

@@ -92,8 +92,19 @@ MEMORY_PAIRS = [
 PRODUCTS, WORDS = (Multiplier, Pair, Sum), (Memory, MemoryPair)
 CYCLES = 400
 SIZES = [
-    (2, 2), (2, 9), (3, 8), (4, 8), (8, 5), (6, 8), (8, 8), (9, 14), (7, 16), (12, 13), (18, 18), (18, 4),
-]  # fmt: skip
+    (2, 2),
+    (2, 9),
+    (3, 8),
+    (4, 8),
+    (8, 5),
+    (6, 8),
+    (8, 8),
+    (9, 14),
+    (7, 16),
+    (12, 13),
+    (18, 18),
+    (18, 4),
+]
 WIDE = [(20, 12), (17, 17), (22, 9), (25, 18), (18, 26), (27, 18), (28, 11)]
 MULTIPLIERS = [Multiplier(a, b, stages, "dsp") for a, b in (*SIZES, *WIDE) for stages in (1, 2, 3)]
 TABLES = [Multiplier(a, b, stages, "lut") for a, b in SIZES for stages in (1, 2, 3)]
@@ -123,11 +134,21 @@ PAIRS = [
 SUMS = [
     Sum(a, b, stages, lanes)
     for a, b in (
-        (2, 2), (4, 8), (5, 8), (8, 8), (7, 9), (8, 9), (9, 8), (16, 16), (25, 18), (27, 18), (28, 6),
+        (2, 2),
+        (4, 8),
+        (5, 8),
+        (8, 8),
+        (7, 9),
+        (8, 9),
+        (9, 8),
+        (16, 16),
+        (25, 18),
+        (27, 18),
+        (28, 6),
     )
     for stages in (1, 2, 3)
     for lanes in (1, 2)
-]  # fmt: skip
+]
 
 
 def check(
@@ -283,17 +304,20 @@ def test_every_product_of_8_by_8(family: str, tmp_path: Path) -> None:
     assert "196608 right" in run([primitives(family), EVERY_PRODUCT, *models], "icarus", tmp_path)
 
 
-@pytest.mark.parametrize(("family", "good", "bad", "named"), [
-    ("ecp5", '.SOURCEB_MODE("B_SHIFT")', '.SOURCEB_MODE("HIGHSPEED")', "SOURCEB_MODE"),
-    ("xilinx", '.USE_SIMD("ONE48")', '.USE_SIMD("TWO24")', "DSP48E1: USE_SIMD"),
-    ("xilinx", ".ALUMODE(4'b0000)", ".ALUMODE(4'b0011)", "DSP48E1: ALUMODE"),
-    ("xilinx", "5'b00100 : 5'b00000", "5'b00100 : 5'b00001", "DSP48E1: INMODE"),
-    ("ultrascale", "9'b00_000_01_01", "9'b01_000_01_01", "DSP48E2: OPMODE"),
-    ("ultrascale", '.PREADDINSEL("A")', '.PREADDINSEL("B")', "DSP48E2: PREADDINSEL"),
-    ("ultrascale", ".OPMODEREG(0)", ".OPMODEREG(1)", "DSP48E2: a control register"),
-    ("ultrascale", '.IREG_PRE_A("FALSE")', '.IREG_PRE_A("TRUE")', "URAM288_BASE: IREG_PRE"),
-    ("ultrascale", ".RDB_WR_B(1'b0)", ".RDB_WR_B(1'b1)", "URAM288_BASE: a write of port B"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("family", "good", "bad", "named"),
+    [
+        ("ecp5", '.SOURCEB_MODE("B_SHIFT")', '.SOURCEB_MODE("HIGHSPEED")', "SOURCEB_MODE"),
+        ("xilinx", '.USE_SIMD("ONE48")', '.USE_SIMD("TWO24")', "DSP48E1: USE_SIMD"),
+        ("xilinx", ".ALUMODE(4'b0000)", ".ALUMODE(4'b0011)", "DSP48E1: ALUMODE"),
+        ("xilinx", "5'b00100 : 5'b00000", "5'b00100 : 5'b00001", "DSP48E1: INMODE"),
+        ("ultrascale", "9'b00_000_01_01", "9'b01_000_01_01", "DSP48E2: OPMODE"),
+        ("ultrascale", '.PREADDINSEL("A")', '.PREADDINSEL("B")', "DSP48E2: PREADDINSEL"),
+        ("ultrascale", ".OPMODEREG(0)", ".OPMODEREG(1)", "DSP48E2: a control register"),
+        ("ultrascale", '.IREG_PRE_A("FALSE")', '.IREG_PRE_A("TRUE")', "URAM288_BASE: IREG_PRE"),
+        ("ultrascale", ".RDB_WR_B(1'b0)", ".RDB_WR_B(1'b1)", "URAM288_BASE: a write of port B"),
+    ],
+)
 def test_model_refuses_what_it_does_not_know(
     family: str, good: str, bad: str, named: str, tmp_path: Path
 ) -> None:

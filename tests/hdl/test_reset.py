@@ -138,10 +138,14 @@ def test_reset_in_every_cycle(name: str, tmp_path: Path) -> None:
     cycles = manifest.cycles.first_step_latency_cycles + manifest.cycles.recurrent_cycles + 16
     (tmp_path / "bench.v").write_text(
         BENCH.format(
-            inputs=quantised.inputs, words=len(requests), cycles=cycles, steps=int(Register.STEPS),
-            latency=int(Register.LATENCY), saturations=int(Register.CELL_SATURATIONS),
+            inputs=quantised.inputs,
+            words=len(requests),
+            cycles=cycles,
+            steps=int(Register.STEPS),
+            latency=int(Register.LATENCY),
+            saturations=int(Register.CELL_SATURATIONS),
         )
-    )  # fmt: skip
+    )
     tool = icarus()
     command = [str(tool.iverilog), "-g2005", f"-D{SIMULATION}", "-o", "bench.vvp", "bench.v", "dut.v"]
     subprocess.run(command, cwd=tmp_path, check=True)

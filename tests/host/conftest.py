@@ -115,10 +115,15 @@ def build(
     ):
         shapes.append(
             LayerShape(
-                kind=kind, name=f"layer{index}", inputs=width, outputs=units, output=output,
-                cell=LSTM if kind == "lstm" else DENSE, state=STATE if kind == "lstm" else None,
+                kind=kind,
+                name=f"layer{index}",
+                inputs=width,
+                outputs=units,
+                output=output,
+                cell=LSTM if kind == "lstm" else DENSE,
+                state=STATE if kind == "lstm" else None,
             )
-        )  # fmt: skip
+        )
         width = units
     layers = _layers(shapes, rng, weight_bits)
     numerics = _numerics(layers, weight_bits, data_bits)

@@ -159,13 +159,19 @@ def opened(false: tuple[CDriver, FalseRegisters]) -> tuple[CDriver, FalseRegiste
     return driver, registers
 
 
-@pytest.mark.parametrize("register, word, message", [
-    (Register.ID, IDENTITY ^ 1,
-     "no rtlstm core answers at this address; check address, clock and bitstream"),
-    (Register.VERSION, 2 << 16, "the core has another register map; generate it again"),
-    (Register.BUILD, 1, "the core is of another build than the header"),
-    (Register.CAPACITY, 1, "the core is of another build than the header"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "register, word, message",
+    [
+        (
+            Register.ID,
+            IDENTITY ^ 1,
+            "no rtlstm core answers at this address; check address, clock and bitstream",
+        ),
+        (Register.VERSION, 2 << 16, "the core has another register map; generate it again"),
+        (Register.BUILD, 1, "the core is of another build than the header"),
+        (Register.CAPACITY, 1, "the core is of another build than the header"),
+    ],
+)
 def test_other_devices_are_refused(
     opened: tuple[CDriver, FalseRegisters], register: Register, word: int, message: str
 ) -> None:
@@ -175,12 +181,15 @@ def test_other_devices_are_refused(
     assert registers.resets == 0
 
 
-@pytest.mark.parametrize("words, message", [
-    ({Register.X_ROOM: 0}, "the core made no progress, and was reset"),
-    ({Register.Y_STEPS: 0}, "the core made no progress, and was reset"),
-    ({Register.Y_STEPS: 1, Register.Y_STREAM: 2}, "the core gave another stream's output, and was reset"),
-    ({Register.Y_STEPS: 1, Register.LINK_ERRORS: 1}, "the core refused an access, and was reset"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ({Register.X_ROOM: 0}, "the core made no progress, and was reset"),
+        ({Register.Y_STEPS: 0}, "the core made no progress, and was reset"),
+        ({Register.Y_STEPS: 1, Register.Y_STREAM: 2}, "the core gave another stream's output, and was reset"),
+        ({Register.Y_STEPS: 1, Register.LINK_ERRORS: 1}, "the core refused an access, and was reset"),
+    ],
+)
 def test_failed_steps_reset_the_core(
     opened: tuple[CDriver, FalseRegisters], words: dict[Register, int], message: str
 ) -> None:

@@ -23,11 +23,14 @@ def test_argmax_takes_the_first_of_equal_ones_and_codes_too():
     np.testing.assert_array_equal(argmax(SCORES.astype(np.int64)), [[2, 0], [0, 1]])
 
 
-@pytest.mark.parametrize(("given", "words"), [
-    (np.array([1, 2]), "softmax needs real scores, not integers"),
-    (np.float64(1.0), r"classes in the last axis, \(\.\.\., O\), not shape \(\)"),
-    (np.zeros((3, 0)), r"not shape \(3, 0\)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (np.array([1, 2]), "softmax needs real scores, not integers"),
+        (np.float64(1.0), r"classes in the last axis, \(\.\.\., O\), not shape \(\)"),
+        (np.zeros((3, 0)), r"not shape \(3, 0\)"),
+    ],
+)
 def test_what_has_no_classes_is_refused(given: np.ndarray, words: str):
     with pytest.raises(InputError, match=words):
         softmax(given)

@@ -205,19 +205,22 @@ def test_large_output_goes_on_in_the_next_response(make_build):
     assert [len(frame.payload) for frame in said] == [57, 0]
 
 
-@pytest.mark.parametrize(("type", "payload", "code"), [
-    (0x1F, b"", ErrorCode.TYPE),
-    (F.WRITE, b"\3", ErrorCode.LENGTH),
-    (F.WRITE, b"\3abcde", ErrorCode.LENGTH),
-    (F.WRITE, b"\xffabcd", ErrorCode.REGISTER),
-    (F.READ, b"\3", ErrorCode.LENGTH),
-    (F.READ, b"\3\0", ErrorCode.LENGTH),
-    (F.READ, b"\3\x7f", ErrorCode.LENGTH),
-    (F.READ, b"\x10\1", ErrorCode.REGISTER),
-    (F.STEPS, bytes([2, 0, 1, 1]), ErrorCode.STREAM),
-    (F.STEPS, bytes([0, 0, 1]), ErrorCode.LENGTH),
-    (F.STEPS, bytes([0]), ErrorCode.LENGTH),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("type", "payload", "code"),
+    [
+        (0x1F, b"", ErrorCode.TYPE),
+        (F.WRITE, b"\3", ErrorCode.LENGTH),
+        (F.WRITE, b"\3abcde", ErrorCode.LENGTH),
+        (F.WRITE, b"\xffabcd", ErrorCode.REGISTER),
+        (F.READ, b"\3", ErrorCode.LENGTH),
+        (F.READ, b"\3\0", ErrorCode.LENGTH),
+        (F.READ, b"\3\x7f", ErrorCode.LENGTH),
+        (F.READ, b"\x10\1", ErrorCode.REGISTER),
+        (F.STEPS, bytes([2, 0, 1, 1]), ErrorCode.STREAM),
+        (F.STEPS, bytes([0, 0, 1]), ErrorCode.LENGTH),
+        (F.STEPS, bytes([0]), ErrorCode.LENGTH),
+    ],
+)
 def test_wrong_request_is_refused_and_the_next_one_taken(bench, type, payload, code):
     said = bench(Frame(type, SESSION, 0, 0, payload), write(1, 8))
     assert said == [Frame(F.ERROR, SESSION, 0, 2, bytes([code])), done(1, 2)]

@@ -99,10 +99,13 @@ def test_64_streams_over_a_bad_line(make_build):
     seed=10, rate=0.265625, faults={Fault.DROP, Fault.DISCONNECT}, frames=25, body=48, latency=0.0
 )  # took over a minute for one response
 @given(
-    seed=st.integers(0, 2**32), rate=st.floats(0.0, 0.3),
-    faults=st.sets(st.sampled_from(Fault), min_size=1), frames=st.integers(2, 32),
-    body=st.integers(48, 512), latency=st.sampled_from([0.0, 0.001, 0.05]),
-)  # fmt: skip
+    seed=st.integers(0, 2**32),
+    rate=st.floats(0.0, 0.3),
+    faults=st.sets(st.sampled_from(Fault), min_size=1),
+    frames=st.integers(2, 32),
+    body=st.integers(48, 512),
+    latency=st.sampled_from([0.0, 0.001, 0.05]),
+)
 def test_any_faults_and_any_limits(make_build, seed, rate, faults, frames, body, latency):
     build = make_build(inputs=3, hidden=(2,), dense=(), streams=4)
     limits = Limits(body, frames * body, frames * body, frames)

@@ -193,34 +193,37 @@ def test_outputs_at_the_end_of_their_format_are_counted_and_told(tmp_path):
         assert accelerator.saturated_outputs > count
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    ({"x": np.zeros((4, 2, 6))}, r"x must be \(T, N, 5\).* not \(4, 2, 6\)"),
-    ({"x": np.zeros((4, 6))}, r"x must be \(T, 5\), not \(4, 6\)"),
-    ({"x": np.zeros(5)}, r"not \(5,\)"),
-    ({"x": np.zeros((0, 2, 5))}, "at least one step"),
-    ({"x": np.full((4, 5), np.nan)}, r"x must be finite, but x\[0, 0\] is nan and 19 more"),
-    ({"x": np.full((4, 2, 5), np.nan)}, r"x must be finite, but x\[0, 0, 0\] is nan and 39 more"),
-    # The index is that of the caller's array.
-    ({"x": nan_at((2, 4, 5), (1, 3, 2)), "batch_first": True}, r"but x\[1, 3, 2\] is nan"),
-    ({"x": np.full((4, 2, 5), 128)}, r"within -128 to 127 \(s8.5\), but x\[0, 0, 0\] is 128"),
-    ({"x": np.zeros((4, 2, 5), bool)}, "not bool"),
-    ({"x": np.zeros((4, 2, 5), complex)}, "not complex128"),
-    ({"x": "abc"}, "must hold floats"),
-    ({"x": [[1.0], [1.0, 2.0]]}, "must be an array of numbers"),
-    ({"lengths": [1, 2, 3]}, r"lengths must be 2 integers.* not an array of shape \(3,\) and type int64"),
-    ({"lengths": ["1", "2"]}, r"lengths must be 2 integers, one per sequence, not .* type <U1"),
-    ({"lengths": [1.0, 2.0]}, r"not an array of shape \(2,\) and type float64"),
-    ({"lengths": [0, 2]}, "within 1 to T = 4, but they range from 0 to 2"),
-    ({"lengths": [1, 5]}, "range from 1 to 5"),
-    ({"state": np.zeros((2, 2, 2, 6))}, r"state must be a pair \(h_0, c_0\)"),
-    ({"state": (np.zeros((2, 2, 6)),) * 3}, "must be a pair"),
-    ({"state": (np.zeros((2, 6)),) * 2}, r"h_0 must be an array \(2, 2, 6\)"),
-    ({"state": (np.zeros((2, 2, 6)), np.zeros((1, 2, 6)))}, r"c_0 must be .* not arrays of"),
-    ({"state": (np.zeros((2, 2, 6), int),) * 2}, "state must be floats because x is"),
-    ({"state": (np.full((2, 2, 6), np.inf),) * 2}, r"h_0\[0\] must be finite"),
-    ({"x": np.zeros((4, 2, 5), int), "state": (np.full((2, 2, 6), 128),) * 2}, "within -127 to 127"),
-    ({"x": np.zeros((4, 2, 5), int), "state": (np.zeros((2, 2, 6)),) * 2}, "must be integers"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"x": np.zeros((4, 2, 6))}, r"x must be \(T, N, 5\).* not \(4, 2, 6\)"),
+        ({"x": np.zeros((4, 6))}, r"x must be \(T, 5\), not \(4, 6\)"),
+        ({"x": np.zeros(5)}, r"not \(5,\)"),
+        ({"x": np.zeros((0, 2, 5))}, "at least one step"),
+        ({"x": np.full((4, 5), np.nan)}, r"x must be finite, but x\[0, 0\] is nan and 19 more"),
+        ({"x": np.full((4, 2, 5), np.nan)}, r"x must be finite, but x\[0, 0, 0\] is nan and 39 more"),
+        # The index is that of the caller's array.
+        ({"x": nan_at((2, 4, 5), (1, 3, 2)), "batch_first": True}, r"but x\[1, 3, 2\] is nan"),
+        ({"x": np.full((4, 2, 5), 128)}, r"within -128 to 127 \(s8.5\), but x\[0, 0, 0\] is 128"),
+        ({"x": np.zeros((4, 2, 5), bool)}, "not bool"),
+        ({"x": np.zeros((4, 2, 5), complex)}, "not complex128"),
+        ({"x": "abc"}, "must hold floats"),
+        ({"x": [[1.0], [1.0, 2.0]]}, "must be an array of numbers"),
+        ({"lengths": [1, 2, 3]}, r"lengths must be 2 integers.* not an array of shape \(3,\) and type int64"),
+        ({"lengths": ["1", "2"]}, r"lengths must be 2 integers, one per sequence, not .* type <U1"),
+        ({"lengths": [1.0, 2.0]}, r"not an array of shape \(2,\) and type float64"),
+        ({"lengths": [0, 2]}, "within 1 to T = 4, but they range from 0 to 2"),
+        ({"lengths": [1, 5]}, "range from 1 to 5"),
+        ({"state": np.zeros((2, 2, 2, 6))}, r"state must be a pair \(h_0, c_0\)"),
+        ({"state": (np.zeros((2, 2, 6)),) * 3}, "must be a pair"),
+        ({"state": (np.zeros((2, 6)),) * 2}, r"h_0 must be an array \(2, 2, 6\)"),
+        ({"state": (np.zeros((2, 2, 6)), np.zeros((1, 2, 6)))}, r"c_0 must be .* not arrays of"),
+        ({"state": (np.zeros((2, 2, 6), int),) * 2}, "state must be floats because x is"),
+        ({"state": (np.full((2, 2, 6), np.inf),) * 2}, r"h_0\[0\] must be finite"),
+        ({"x": np.zeros((4, 2, 5), int), "state": (np.full((2, 2, 6), 128),) * 2}, "within -127 to 127"),
+        ({"x": np.zeros((4, 2, 5), int), "state": (np.zeros((2, 2, 6)),) * 2}, "must be integers"),
+    ],
+)
 def test_wrong_arguments(small, change, words):
     with pytest.raises(InputError, match=words):
         small.open().run(**({"x": np.zeros((4, 2, 5))} | change))

@@ -36,8 +36,10 @@ BAD_STEPS: list[tuple[dict[str, Any], str]] = [
     ({"x": [["a"] * 3] * 2}, "x must hold floats, or integers .* not <U1"),
     ({"x": [[1, 2], [3]]}, "x must be an array of numbers"),
     ({"x": np.ma.masked_equal(WHOLE, 0)}, "x must hold a number everywhere, but some are masked"),
-    ({"x": WHOLE + np.array([0, 128, 0])},
-     r"x must be within -128 to 127 \(s8\.\d+\), but x\[0, 1\] is 128 and 1 more"),
+    (
+        {"x": WHOLE + np.array([0, 128, 0])},
+        r"x must be within -128 to 127 \(s8\.\d+\), but x\[0, 1\] is 128 and 1 more",
+    ),
     ({"x": WHOLE - 129}, r"within -128 to 127 .* but x\[0, 0\] is -129 and 5 more; integers are codes"),
     ({"x": np.full((2, 3), 2**64 - 1, np.uint64)}, r"x\[0, 0\] is 18446744073709551615 and 5 more"),
     ({"streams": STREAMS + 1}, r"streams must be within 0 to 1, but streams\[1\] is 2"),
@@ -46,7 +48,7 @@ BAD_STEPS: list[tuple[dict[str, Any], str]] = [
     ({"streams": STREAMS.astype(float)}, r"streams must be \(steps,\) integers, not \(2,\) of type float64"),
     ({"suppress": [True]}, r"suppress must be \(2,\) booleans, one per time step, not \(1,\)"),
     ({"suppress": [0, 1]}, r"suppress must be \(2,\) booleans, .* of type int64"),
-]  # fmt: skip
+]
 
 
 class Untouched:
@@ -182,12 +184,15 @@ def test_a_backend_of_another_package(folder: Path, plugin: None):
         Accelerator.open(folder, "nothing")
 
 
-@pytest.mark.parametrize(("answer", "words"), [
-    (np.zeros((2, OUTPUTS)), "must answer an array of integers .* of float64"),
-    (np.zeros((1, OUTPUTS), np.int64), r"must answer an array of integers \(2, ., not \(1, "),
-    ([[0] * OUTPUTS] * 2, "must answer an array of integers .*, not list"),
-    (np.full((2, OUTPUTS), 40000), r"answer must be within .* but a backend's answer\[0, 0\] is 40000"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (np.zeros((2, OUTPUTS)), "must answer an array of integers .* of float64"),
+        (np.zeros((1, OUTPUTS), np.int64), r"must answer an array of integers \(2, ., not \(1, "),
+        ([[0] * OUTPUTS] * 2, "must answer an array of integers .*, not list"),
+        (np.full((2, OUTPUTS), 40000), r"answer must be within .* but a backend's answer\[0, 0\] is 40000"),
+    ],
+)
 def test_what_a_backend_answers_must_be_codes(folder: Path, answer: Any, words: str):
     class Answers(GoldenDevice):
         def run_steps(self, steps: Any) -> Any:

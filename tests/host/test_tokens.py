@@ -95,15 +95,20 @@ def test_padding_may_hold_anything(build, tokens, pad):
     assert np.array_equal(swapped, build.run(rows.swapaxes(0, 1), batch_first=True, **given)[0])
 
 
-@pytest.mark.parametrize(("wrong", "words"), [
-    ([0, -1], r"tokens from 0 to 6, .*'words', but x\[1\] is -1; correct them"),
-    ([0, ROWS, ROWS], r"x\[1\] is 7 and 1 more"),
-    ([0.5, 1.0],
-     r"tokens as integers, .*, or its rows as floats \(\.\.\., 3\), not \(2,\) .*asarray\(x, int\)"),
-    ([True, False], "of bool"),
-    (np.array([2**63], dtype=np.uint64), r"x\[0\] is 9223372036854775808"),
-    (np.array(["a"]), "of <U1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ([0, -1], r"tokens from 0 to 6, .*'words', but x\[1\] is -1; correct them"),
+        ([0, ROWS, ROWS], r"x\[1\] is 7 and 1 more"),
+        (
+            [0.5, 1.0],
+            r"tokens as integers, .*, or its rows as floats \(\.\.\., 3\), not \(2,\) .*asarray\(x, int\)",
+        ),
+        ([True, False], "of bool"),
+        (np.array([2**63], dtype=np.uint64), r"x\[0\] is 9223372036854775808"),
+        (np.array(["a"]), "of <U1"),
+    ],
+)
 def test_wrong_tokens_are_refused_at_every_door(build, wrong, words):
     doors = [build.run]
     with Accelerator.open(build.folder) as accelerator, accelerator.stream() as stream:
@@ -146,9 +151,12 @@ def test_another_table_is_refused(build, tmp_path, tokens):
 def test_the_table_of_a_retrained_model(build, tmp_path, tokens):
     with no_logic():
         other = rtlstm.compile(
-            model(tmp_path, seed=5, rows=9), device=build, calibration=tokens, batch_first=False,
+            model(tmp_path, seed=5, rows=9),
+            device=build,
+            calibration=tokens,
+            batch_first=False,
             folder=tmp_path / "other",
-        )  # fmt: skip
+        )
     its = other.run(tokens, batch_first=False)[0]
     assert not np.array_equal(its, build.run(tokens, batch_first=False)[0])
     with Accelerator.open(build.folder) as accelerator:
@@ -237,9 +245,14 @@ def test_modules_and_files_of_onnx(tmp_path, tokens):
     for number, each in enumerate((net, path)):
         with no_logic():
             built = rtlstm.compile(
-                each, calibration=tokens, folder=tmp_path / f"{number}", weight_bits=16, data_bits=16,
-                lanes=4, macs=2,
-            )  # fmt: skip
+                each,
+                calibration=tokens,
+                folder=tmp_path / f"{number}",
+                weight_bits=16,
+                data_bits=16,
+                lanes=4,
+                macs=2,
+            )
         assert np.abs(built.run(tokens)[0].reshape(exact.shape) - exact).max() < 2e-3
 
 

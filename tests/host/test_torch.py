@@ -161,14 +161,17 @@ def test_other_floats_keep_their_type(accelerator):
 
 
 @lstm_alone
-@pytest.mark.parametrize(("args", "words"), [
-    (lambda x, h: (x.long(),), "input must be a tensor of floats.*int64"),
-    (lambda x, h: (x.numpy(),), "input must be a tensor of floats.*ndarray"),
-    (lambda x, h: (torch.zeros(T, N, I + 1),), "x must be"),
-    (lambda x, h: (x, h), "hx must be a pair"),
-    (lambda x, h: (x, (h, torch.zeros(2, N, H + 1))), "c_0 must be an array"),
-    (lambda x, h: (x, (None, h)), "h_0 must be a tensor of floats.*NoneType"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (lambda x, h: (x.long(),), "input must be a tensor of floats.*int64"),
+        (lambda x, h: (x.numpy(),), "input must be a tensor of floats.*ndarray"),
+        (lambda x, h: (torch.zeros(T, N, I + 1),), "x must be"),
+        (lambda x, h: (x, h), "hx must be a pair"),
+        (lambda x, h: (x, (h, torch.zeros(2, N, H + 1))), "c_0 must be an array"),
+        (lambda x, h: (x, (None, h)), "h_0 must be a tensor of floats.*NoneType"),
+    ],
+)
 def test_wrong_arguments(accelerator, args, words):
     from rtlstm.host.torch import LSTM
 

@@ -40,11 +40,18 @@ class Dummy:
     def save(self) -> "Dummy":
         ports = self.ports
         sizes = {
-            "TOP": ports.name, "BITS": ports.data_bits, "INPUTS": ports.inputs, "OUTPUTS": ports.outputs,
-            "BEAT_IN": ports.beat_in, "BEAT_OUT": ports.beat_out, "BEATS_IN": ports.beats_in,
-            "BEATS_OUT": ports.beats_out, "STREAMS": ports.streams, "STREAM_BITS": ports.stream_bits,
+            "TOP": ports.name,
+            "BITS": ports.data_bits,
+            "INPUTS": ports.inputs,
+            "OUTPUTS": ports.outputs,
+            "BEAT_IN": ports.beat_in,
+            "BEAT_OUT": ports.beat_out,
+            "BEATS_IN": ports.beats_in,
+            "BEATS_OUT": ports.beats_out,
+            "STREAMS": ports.streams,
+            "STREAM_BITS": ports.stream_bits,
             "LATENCY": LATENCY,
-        }  # fmt: skip
+        }
         text = "".join(f"`define {name} {value}\n" for name, value in sizes.items())
         self.verilog.parent.mkdir(parents=True)
         self.verilog.write_text(text + (Path(__file__).parent / "dummy_core.v").read_text())

@@ -95,12 +95,16 @@ def test_waveforms_that_cannot_be_written(little: Case, tmp_path: Path) -> None:
 
 
 FAULTS = {
-    "silent": "no transfer on x or y for", "deaf bus": "the bus did not accept a request within",
-    "mute bus": "the bus did not answer a read within", "stream": "y_stream is not the stream",
-    "last": "y_last must be 1 in the last beat", "withdrawn": "y changed or was withdrawn",
-    "changed": "y changed or was withdrawn", "more": "y offers a result after that of the last step",
+    "silent": "no transfer on x or y for",
+    "deaf bus": "the bus did not accept a request within",
+    "mute bus": "the bus did not answer a read within",
+    "stream": "y_stream is not the stream",
+    "last": "y_last must be 1 in the last beat",
+    "withdrawn": "y changed or was withdrawn",
+    "changed": "y changed or was withdrawn",
+    "more": "y offers a result after that of the last step",
     "words": "words of y past the last output must be 0",
-}  # fmt: skip
+}
 
 
 class Wrong(CorePorts, Component):

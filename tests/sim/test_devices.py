@@ -23,9 +23,16 @@ DEVICES = {"verilator": VerilatorDevice, "icarus": IcarusDevice}
 def manifest() -> Manifest:
     data, gate, read = (Format(bits=8, fraction=7), Format(bits=8, fraction=7), Format(bits=8, fraction=5))
     numerics = fused_numerics(
-        data, weight_bits=8, input=data, gate=gate, preactivation=read, cell=Format(bits=16, fraction=12),
-        cell_argument=read, accumulator=Accumulator(bits=24, align=0, partial_bits=24), shift_bits=4,
-    )  # fmt: skip
+        data,
+        weight_bits=8,
+        input=data,
+        gate=gate,
+        preactivation=read,
+        cell=Format(bits=16, fraction=12),
+        cell_argument=read,
+        accumulator=Accumulator(bits=24, align=0, partial_bits=24),
+        shift_bits=4,
+    )
     layer = LayerShape(
         kind="lstm", name="lstm", inputs=6, outputs=5, output=data, cell=LSTM, state=numerics.cell
     )

@@ -92,11 +92,14 @@ def test_verilog_that_ends_the_simulation(wide_dummy) -> None:
     model.close()
 
 
-@pytest.mark.parametrize(("jobs", "level", "wanted"), [
-    (1, "-O1", [("unit1", "-O1")]),
-    (1, "-O3", [("unit0", "-O1"), ("unit1", "-O3")]),
-    (2, "-O1", [("unit0", "-O1"), ("unit1", "-O1"), ("unit2", "-O1")]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("jobs", "level", "wanted"),
+    [
+        (1, "-O1", [("unit1", "-O1")]),
+        (1, "-O3", [("unit0", "-O1"), ("unit1", "-O3")]),
+        (2, "-O1", [("unit0", "-O1"), ("unit1", "-O1"), ("unit2", "-O1")]),
+    ],
+)
 def test_every_file_is_in_one_unit(tmp_path, monkeypatch, jobs: int, level: str, wanted) -> None:
     monkeypatch.setenv("RTLSTM_OPTIMISATION", level)
     names = ["Vcore.cpp", "Vcore__1.cpp", "Vcore__Slow.cpp", "Vcore__Syms.cpp"]

@@ -98,16 +98,22 @@ def test_right_core_passes(player: Player) -> None:
 
 WRONG: list[tuple[Callable[[Player], None], str]] = [
     (lambda player: player.answer(word=1), r"y of step 0, word \d+ must be -?\d+, not -?\d+"),
-    (lambda player: player.answer(delay=3),
-     r"step 0 must offer its last output beat \d+ cycles after its input"),
+    (
+        lambda player: player.answer(delay=3),
+        r"step 0 must offer its last output beat \d+ cycles after its input",
+    ),
     (lambda player: player.answer(last=False), r"step 0, beat \d+: y_last must be 1, not 0"),
     (lambda player: player.answer(padding=1), r"step 0: words of y past the last output must be 0"),
     (lambda player: player.answer(stream=1), r"step 0, beat 0: y_stream must be \d, not \d"),
-    (lambda player: player.write(Register.COMMAND, 1),
-     r"DATA or COMMAND was accessed in cycle \d+ while outputs"),
-    (lambda player: [player.answer(), player.board.output_beat(0, 0, True, 9, 9)],
-     r"no step's output is due"),
-]  # fmt: skip
+    (
+        lambda player: player.write(Register.COMMAND, 1),
+        r"DATA or COMMAND was accessed in cycle \d+ while outputs",
+    ),
+    (
+        lambda player: [player.answer(), player.board.output_beat(0, 0, True, 9, 9)],
+        r"no step's output is due",
+    ),
+]
 
 
 @pytest.mark.parametrize(("wrong", "message"), WRONG)

@@ -138,12 +138,17 @@ def test_table_of_the_wrong_length_is_refused():
         ActivationTable(**(table.model_dump() | {"base": table.base[:-1]}))
 
 
-@pytest.mark.parametrize(("formula", "words"), [
-    (lambda x, a, b: x * np.exp(-(x**2)),
-     "largest magnitude of activation bad over .* must be at an end"),
-    (lambda x, a, b: np.sqrt(x), "formula of activation bad must be finite .* for x = -0.015625"),
-    (lambda x, a, b: np.log(np.abs(x)), "formula of activation bad must be finite .* for x = 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("formula", "words"),
+    [
+        (
+            lambda x, a, b: x * np.exp(-(x**2)),
+            "largest magnitude of activation bad over .* must be at an end",
+        ),
+        (lambda x, a, b: np.sqrt(x), "formula of activation bad must be finite .* for x = -0.015625"),
+        (lambda x, a, b: np.log(np.abs(x)), "formula of activation bad must be finite .* for x = 0"),
+    ],
+)
 def test_definitions_that_the_formats_cannot_follow_are_refused(formula, words) -> None:
     ACTIVATIONS.add("bad", FunctionDefinition(formula=formula))
     try:

@@ -26,14 +26,17 @@ def declare(shape: str, descr: str = "'<f4'") -> str:
     return f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}"
 
 
-@pytest.mark.parametrize("array", [
-    np.arange(6.0).reshape(2, 3),
-    np.asfortranarray(np.arange(6.0, dtype=">f4").reshape(2, 3)),
-    np.float16(3),
-    np.zeros((0, 4), np.int8),
-    np.array([True, False]),
-    np.ones((2, 1), np.complex64),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6.0).reshape(2, 3),
+        np.asfortranarray(np.arange(6.0, dtype=">f4").reshape(2, 3)),
+        np.float16(3),
+        np.zeros((0, 4), np.int8),
+        np.array([True, False]),
+        np.ones((2, 1), np.complex64),
+    ],
+)
 def test_numpys_own_files(path, array):
     with path.open("wb") as file:
         np.save(file, array)

@@ -49,12 +49,15 @@ def test_float_round_trip() -> None:
     np.testing.assert_array_equal(format.to_integers(format.to_floats(integers)), integers)
 
 
-@pytest.mark.parametrize(("fields", "message"), [
-    ({"bits": 1, "fraction": 0}, "bits: must be greater than or equal to 2, not 1"),
-    ({"bits": 49, "fraction": 0}, "bits: must be less than or equal to 48, not 49"),
-    ({"bits": 8}, "fraction: Field required"),
-    ({"bits": 8, "fraction": "x"}, "fraction: must be a valid integer, .*, not 'x'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"bits": 1, "fraction": 0}, "bits: must be greater than or equal to 2, not 1"),
+        ({"bits": 49, "fraction": 0}, "bits: must be less than or equal to 48, not 49"),
+        ({"bits": 8}, "fraction: Field required"),
+        ({"bits": 8, "fraction": "x"}, "fraction: must be a valid integer, .*, not 'x'"),
+    ],
+)
 def test_bad_formats_are_refused(fields: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Format(**fields)

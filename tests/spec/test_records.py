@@ -50,24 +50,33 @@ def test_manifest_round_trip(seed: int, tmp_path: Path) -> None:
 TWO = (lstm(), Dense(weight=np.ones((2, 3)), bias=np.ones(2)))
 
 
-@pytest.mark.parametrize(("record", "fields", "message"), [
-    (lstm, {"w_ih": np.ones((7, 3))}, "w_ih must be"),
-    (lstm, {"w_hh": np.ones((8, 3))}, "w_hh must have shape"),
-    (lstm, {"bias": np.ones(7)}, "bias must have shape"),
-    (lstm, {"w_ih": np.full((8, 3), np.inf)}, "24 of 24 are NaN or infinite"),
-    (lstm, {"extra": 1}, "Extra inputs"),
-    (Network, {"layers": ()}, "must have a layer"),
-    (Network, {"layers": TWO}, "reads 3 values"),
-    (Parameters, {"lanes": 6}, "`lanes` must be a multiple of 4 .* not 6; try 8"),
-    (Parameters, {"lanes": 0}, "lanes"),
-    (Parameters, {"macs": 0}, "macs"),
-    (Parameters, {"macs": 6, "beat_in": 4}, r"`beat_in` \(4\) must divide `macs` \(6\)"),
-    (Parameters, {"streams": 0}, "streams"),
-    (Parameters, {"lanes": 8, "lut_lanes": 8},
-     r"`lut_lanes` must be less than `lanes` \(8\), not 8; .* try `multipliers=1`"),
-    (Parameters, {"macs": 2, "lut_macs": 2, "lut_lanes": 1},
-     "`lut_lanes` must be 0 .* not 1; .* `multipliers=1`"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("record", "fields", "message"),
+    [
+        (lstm, {"w_ih": np.ones((7, 3))}, "w_ih must be"),
+        (lstm, {"w_hh": np.ones((8, 3))}, "w_hh must have shape"),
+        (lstm, {"bias": np.ones(7)}, "bias must have shape"),
+        (lstm, {"w_ih": np.full((8, 3), np.inf)}, "24 of 24 are NaN or infinite"),
+        (lstm, {"extra": 1}, "Extra inputs"),
+        (Network, {"layers": ()}, "must have a layer"),
+        (Network, {"layers": TWO}, "reads 3 values"),
+        (Parameters, {"lanes": 6}, "`lanes` must be a multiple of 4 .* not 6; try 8"),
+        (Parameters, {"lanes": 0}, "lanes"),
+        (Parameters, {"macs": 0}, "macs"),
+        (Parameters, {"macs": 6, "beat_in": 4}, r"`beat_in` \(4\) must divide `macs` \(6\)"),
+        (Parameters, {"streams": 0}, "streams"),
+        (
+            Parameters,
+            {"lanes": 8, "lut_lanes": 8},
+            r"`lut_lanes` must be less than `lanes` \(8\), not 8; .* try `multipliers=1`",
+        ),
+        (
+            Parameters,
+            {"macs": 2, "lut_macs": 2, "lut_lanes": 1},
+            "`lut_lanes` must be 0 .* not 1; .* `multipliers=1`",
+        ),
+    ],
+)
 def test_bad_records_are_refused(record: Callable[..., object], fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         record(**fields)

@@ -27,11 +27,15 @@ def test_documented_table_is_the_map() -> None:
     rows = re.findall(r"^\| (\d+) \| 0x(\w\w) \| (\w+) \| (\w+) \| (\w+) \| (.*) \|$", PAGE.read_text(), re.M)
     assert rows == [
         (
-            str(int(register)), f"{4 * register:02X}", register.name, description.access, description.owner,
+            str(int(register)),
+            f"{4 * register:02X}",
+            register.name,
+            description.access,
+            description.owner,
             meaning(register),
         )
         for register, description in REGISTERS.items()
-    ]  # fmt: skip
+    ]
 
 
 def test_every_register_is_described_once() -> None:

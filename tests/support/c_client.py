@@ -12,9 +12,15 @@ from support.paths import EXAMPLES
 
 SOURCES = EXAMPLES / "c_client"
 STRICT = (
-    "-std=c99", "-pedantic", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-fsanitize=undefined",
+    "-std=c99",
+    "-pedantic",
+    "-D_DEFAULT_SOURCE",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-fsanitize=undefined",
     "-fno-sanitize-recover",
-)  # fmt: skip
+)
 
 
 def compile_client(folder: Path) -> Path:

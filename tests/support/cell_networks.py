@@ -178,9 +178,13 @@ def _without_h(draw: Drawing) -> Iterator[tuple[str, list[object]]]:
     yield "min_gru", [mean]
     product = CellBuilder()
     glu = draw.custom(
-        product, product.gate(0) * product.gate(1), inputs=UNITS + 4, w_hh=None, name="product",
+        product,
+        product.gate(0) * product.gate(1),
+        inputs=UNITS + 4,
+        w_hh=None,
+        name="product",
         **reads((1, UNITS), (2, 4)),
-    )  # fmt: skip
+    )
     front = draw.dense(INPUTS, 4, activation="tanh")
     after = mean.replace(w_ih=draw.array(2 * UNITS, 4), name="mean")
     yield "product_of_two", [front, after, glu, draw.dense(UNITS, 2, activation="relu")]

@@ -142,10 +142,13 @@ def _lstm(draw: Draw, weights: _Weights, inputs: int, outputs: int, common: dict
             "output_activation": draw(functions(TANH)),
         }
     return Lstm(
-        w_ih=weights.matrix(4 * units, inputs), w_hh=weights.matrix(4 * units, outputs),
+        w_ih=weights.matrix(4 * units, inputs),
+        w_hh=weights.matrix(4 * units, outputs),
         bias=weights.vector(4 * units, zero=draw(flag)),
-        projection=weights.matrix(outputs, units) if projected else None, **options, **common,
-    )  # fmt: skip
+        projection=weights.matrix(outputs, units) if projected else None,
+        **options,
+        **common,
+    )
 
 
 def _normed_lstm(draw: Draw, weights: _Weights, inputs: int, outputs: int, common: dict[str, Any]) -> Lstm:
@@ -163,38 +166,53 @@ def _normed_lstm(draw: Draw, weights: _Weights, inputs: int, outputs: int, commo
         together=together,
     )
     return Lstm(
-        w_ih=weights.matrix(rows, inputs), w_hh=weights.matrix(rows, outputs),
-        bias=weights.vector(rows, zero=draw(st.booleans())), clip=draw(st.sampled_from(_CLIPS)),
-        candidate=draw(functions(TANH)), norms=norms, **common,
-    )  # fmt: skip
+        w_ih=weights.matrix(rows, inputs),
+        w_hh=weights.matrix(rows, outputs),
+        bias=weights.vector(rows, zero=draw(st.booleans())),
+        clip=draw(st.sampled_from(_CLIPS)),
+        candidate=draw(functions(TANH)),
+        norms=norms,
+        **common,
+    )
 
 
 def _gru(draw: Draw, weights: _Weights, inputs: int, outputs: int, common: dict[str, Any]) -> Gru:
     zero = draw(st.booleans())
     return Gru(
-        w_ih=weights.matrix(3 * outputs, inputs), w_hh=weights.matrix(3 * outputs, outputs),
-        bias_ih=weights.vector(3 * outputs, zero), bias_hh=weights.vector(3 * outputs, zero),
-        reset_after=draw(st.booleans()), clip=draw(st.sampled_from(_CLIPS)), gate=draw(functions(SIGMOID)),
-        candidate=draw(functions(TANH)), **common,
-    )  # fmt: skip
+        w_ih=weights.matrix(3 * outputs, inputs),
+        w_hh=weights.matrix(3 * outputs, outputs),
+        bias_ih=weights.vector(3 * outputs, zero),
+        bias_hh=weights.vector(3 * outputs, zero),
+        reset_after=draw(st.booleans()),
+        clip=draw(st.sampled_from(_CLIPS)),
+        gate=draw(functions(SIGMOID)),
+        candidate=draw(functions(TANH)),
+        **common,
+    )
 
 
 def _rnn(draw: Draw, weights: _Weights, inputs: int, outputs: int, common: dict[str, Any]) -> Rnn:
     return Rnn(
-        w_ih=weights.matrix(outputs, inputs), w_hh=weights.matrix(outputs, outputs) * 0.5,
-        bias=weights.vector(outputs, zero=draw(st.booleans())), clip=draw(st.sampled_from(_CLIPS)),
-        activation=draw(functions(TANH)), **common,
-    )  # fmt: skip
+        w_ih=weights.matrix(outputs, inputs),
+        w_hh=weights.matrix(outputs, outputs) * 0.5,
+        bias=weights.vector(outputs, zero=draw(st.booleans())),
+        clip=draw(st.sampled_from(_CLIPS)),
+        activation=draw(functions(TANH)),
+        **common,
+    )
 
 
 def _custom(draw: Draw, weights: _Weights, inputs: int, outputs: int, common: dict[str, Any]) -> Custom:
     cell = draw(cells())
     rows = cell.gates * outputs
     return Custom(
-        cell=cell, w_ih=weights.matrix(rows, inputs),
-        w_hh=weights.matrix(rows, outputs) if draw(st.booleans()) else None, bias=weights.vector(rows),
-        parameters=weights.matrix(outputs, cell.parameters) if cell.parameters else None, **common,
-    )  # fmt: skip
+        cell=cell,
+        w_ih=weights.matrix(rows, inputs),
+        w_hh=weights.matrix(rows, outputs) if draw(st.booleans()) else None,
+        bias=weights.vector(rows),
+        parameters=weights.matrix(outputs, cell.parameters) if cell.parameters else None,
+        **common,
+    )
 
 
 def _product(draw: Draw, weights: _Weights, inputs: int, outputs: int, common: dict[str, Any]) -> Custom:
@@ -248,9 +266,13 @@ def _dense(
     function = draw(functions(usual))
     inputs, reads = _reads(draw, widths, any_of, least)
     return Dense(
-        weight=weights.matrix(outputs, inputs), bias=weights.vector(outputs, zero=draw(st.booleans())),
-        activation=function.name, alpha=function.alpha, beta=function.beta, **reads,
-    )  # fmt: skip
+        weight=weights.matrix(outputs, inputs),
+        bias=weights.vector(outputs, zero=draw(st.booleans())),
+        activation=function.name,
+        alpha=function.alpha,
+        beta=function.beta,
+        **reads,
+    )
 
 
 @st.composite
@@ -336,12 +358,15 @@ def _settings(draw: Draw, bits: int) -> QuantizationSettings:
     most = min(bits, 12) if tables == "direct" else bits
     hidden = draw(st.one_of(st.none(), st.integers(data, most)))
     return QuantizationSettings(
-        tables=tables, weight_bits=draw(st.integers(2, 18)), data_bits=data, hidden_bits=hidden,
+        tables=tables,
+        weight_bits=draw(st.integers(2, 18)),
+        data_bits=data,
+        hidden_bits=hidden,
         gate_bits=draw(st.integers(max(6, hidden or data), max(8, bits))),
         cell_bits=draw(st.integers(8, bits + 6)),
         input_range=draw(st.sampled_from([None, 0.5, 1.0, 4.0, 10.0])),
         cell_range=draw(st.sampled_from([None, 1.0, 2.0, 8.0])),
-    )  # fmt: skip
+    )
 
 
 @st.composite
@@ -369,13 +394,19 @@ def _parameters(draw: Draw, settings: QuantizationSettings, whole: bool) -> Para
         early = registers["operand"] + registers["multiplier"] >= 4
         pipeline = Pipeline(**registers, copies=draw(st.sampled_from((0, 1, 2) if early else (0, 2))))
     return Parameters(
-        lanes=lanes, macs=macs, gate_units=units,
+        lanes=lanes,
+        macs=macs,
+        gate_units=units,
         beat_in=draw(st.sampled_from([beat for beat in range(1, macs + 1) if macs % beat == 0])),
-        beat_out=units * draw(st.integers(1, 4)), streams=draw(st.integers(1, 3)), lut_macs=lut_macs,
-        lut_lanes=lut_lanes, tables=settings.tables,
-        lane_sums=None if whole else draw(st.sampled_from([None, None, 5, 16])), family=family,
+        beat_out=units * draw(st.integers(1, 4)),
+        streams=draw(st.integers(1, 3)),
+        lut_macs=lut_macs,
+        lut_lanes=lut_lanes,
+        tables=settings.tables,
+        lane_sums=None if whole else draw(st.sampled_from([None, None, 5, 16])),
+        family=family,
         pipeline=pipeline,
-    )  # fmt: skip
+    )
 
 
 @st.composite
@@ -407,6 +438,9 @@ def _build(draw: Draw, network: Network, settings: QuantizationSettings, whole: 
     if is_fused(*lower(unfold(network))):
         settings = settings.replace(hidden_rounding=draw(st.sampled_from(("half_up", "odd"))))
     return DrawnBuild(
-        network=network, settings=settings, calibrated=draw(st.booleans()),
-        parameters=draw(_parameters(settings, whole)), seed=draw(st.integers(0, 2**32 - 1)),
-    )  # fmt: skip
+        network=network,
+        settings=settings,
+        calibrated=draw(st.booleans()),
+        parameters=draw(_parameters(settings, whole)),
+        seed=draw(st.integers(0, 2**32 - 1)),
+    )

@@ -13,9 +13,18 @@ from rtlstm.fpga.worst_path import WorstPath
 from rtlstm.spec.manifest import Manifest
 
 PATH = WorstPath(
-    start="a", start_kind="register", end="b", end_kind="block RAM", delay_ns=4, logic_ns=1, routing_ns=3,
-    cells=2, multipliers=0, through=(), text="from register a <...> to block RAM b",
-)  # fmt: skip
+    start="a",
+    start_kind="register",
+    end="b",
+    end_kind="block RAM",
+    delay_ns=4,
+    logic_ns=1,
+    routing_ns=3,
+    cells=2,
+    multipliers=0,
+    through=(),
+    text="from register a <...> to block RAM b",
+)
 
 
 def routed(seed: int, fmax: float, **more: Any) -> Routed:
@@ -24,9 +33,18 @@ def routed(seed: int, fmax: float, **more: Any) -> Routed:
 
 
 ESTIMATE = Estimate(
-    device="lfe5u-25f-6", luts=110, ffs=45, multipliers=8, block_rams=2, large_rams=0, cells=110,
-    cell_share=0.5, fits=True, fmax_mhz=120, step_latency_us=1,
-)  # fmt: skip
+    device="lfe5u-25f-6",
+    luts=110,
+    ffs=45,
+    multipliers=8,
+    block_rams=2,
+    large_rams=0,
+    cells=110,
+    cell_share=0.5,
+    fits=True,
+    fmax_mhz=120,
+    step_latency_us=1,
+)
 
 
 def implementation(

@@ -22,8 +22,12 @@ def content(layers: int = 1, inputs: int = 1, units: int = 4) -> tuple[dict[str,
     weights = torch.cat([part.detach().flatten() for part in (*parts, head.weight, head.bias)]).tolist()
     config = {"input_size": inputs, "hidden_size": units, "num_layers": layers}
     found = {
-        "version": "0.5.4", "metadata": None, "architecture": "LSTM", "config": config, "weights": weights,
-    }  # fmt: skip
+        "version": "0.5.4",
+        "metadata": None,
+        "architecture": "LSTM",
+        "config": config,
+        "weights": weights,
+    }
     return {**found, "sample_rate": 48_000}, lstm, head, (h, c)
 
 

@@ -45,10 +45,13 @@ def float_model(path, rng, kind="LSTM", head=True, uneven=False):
     if head:
         codes |= {"G1": grid(rng, M, H).T, "g1": grid(rng, M), "G2": grid(rng, O, M).T, "g2": grid(rng, O)}
         nodes += [
-            node("MatMul", "y1 G1", "m0", "fc"), node("Add", "m0 g1", "m1", "fc add"),
-            node("Relu", "m1", "m2"), node("MatMul", "m2 G2", "p0", "fc2"),
-            node("Add", "p0 g2", "p1", "fc2 add"), node("Sigmoid", "p1", "y"),
-        ]  # fmt: skip
+            node("MatMul", "y1 G1", "m0", "fc"),
+            node("Add", "m0 g1", "m1", "fc add"),
+            node("Relu", "m1", "m2"),
+            node("MatMul", "m2 G2", "p0", "fc2"),
+            node("Add", "p0 g2", "p1", "fc2 add"),
+            node("Sigmoid", "p1", "y"),
+        ]
     factors = {name: rng.uniform(0.5, 1.5, array.shape) for name, array in codes.items() if uneven}
     for name, factor in factors.items():
         # Rows of a recurrent node, columns of MatMul.
@@ -118,8 +121,13 @@ def rounding_bound(path, on_grid=("x",)):
             found = 0.0
         else:
             factors = {
-                "Sigmoid": 0.25, "Relu": 1, "Add": 1, "Squeeze": 1, "Transpose": 1, "DequantizeLinear": 1,
-            }  # fmt: skip
+                "Sigmoid": 0.25,
+                "Relu": 1,
+                "Add": 1,
+                "Squeeze": 1,
+                "Transpose": 1,
+                "DequantizeLinear": 1,
+            }
             found = sum(read) * factors[each.op_type]
         bound |= dict.fromkeys(each.output, float(found))
     return bound["y"]
@@ -131,8 +139,11 @@ def quantised_dense(path, codes, scale, zero, clip=None, **attributes):
     weights = [
         const("W", rng.normal(size=(1, 4 * H, I)).astype(np.float32)),
         const("R", rng.normal(size=(1, 4 * H, H)).astype(np.float32)),
-        const("codes", codes), const("scale", scale), const("zero", zero), ints("ax", 1),
-    ]  # fmt: skip
+        const("codes", codes),
+        const("scale", scale),
+        const("zero", zero),
+        ints("ax", 1),
+    ]
     nodes = [node("LSTM", "x W R", "y0", "rec", hidden_size=H), node("Squeeze", "y0 ax", "y1")]
     read = "codes"
     if clip is not None:

@@ -152,14 +152,20 @@ def random_parameters(rng: Generator, tables: TableKind = "interpolated") -> Par
 def random_pipeline(rng: Generator) -> Pipeline:
     """Draw register stages, and who has copies of them."""
     registers = {
-        "multiplier": int(rng.integers(1, 4)), "tree_levels": int(rng.integers(1, 4)),
-        "narrow": int(rng.integers(2, 5)), "collect": int(rng.integers(0, 3)),
-        "table": int(rng.integers(1, 3)), "operand": int(rng.integers(2, 5)),
-        "window": int(rng.integers(0, 3)), "cell": int(rng.integers(3, 5)),
-        "accept": int(rng.integers(0, 2)), "result": int(rng.integers(0, 3)),
-        "slope": int(rng.integers(1, 3)), "product": int(rng.integers(1, 3)),
+        "multiplier": int(rng.integers(1, 4)),
+        "tree_levels": int(rng.integers(1, 4)),
+        "narrow": int(rng.integers(2, 5)),
+        "collect": int(rng.integers(0, 3)),
+        "table": int(rng.integers(1, 3)),
+        "operand": int(rng.integers(2, 5)),
+        "window": int(rng.integers(0, 3)),
+        "cell": int(rng.integers(3, 5)),
+        "accept": int(rng.integers(0, 2)),
+        "result": int(rng.integers(0, 3)),
+        "slope": int(rng.integers(1, 3)),
+        "product": int(rng.integers(1, 3)),
         "adder_terms": int(rng.integers(2, 4)),
-    }  # fmt: skip
+    }
     early = registers["operand"] + registers["multiplier"] >= 4
     copies = int(rng.integers(0, 3))
     return Pipeline(**registers, copies=copies if early or copies == 2 else 0)

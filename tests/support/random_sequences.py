@@ -51,9 +51,12 @@ def random_lstm(rng: Generator, inputs: int, units: int, reverse: bool = False, 
 def random_projection(rng: Generator, inputs: int, units: int, outputs: int, reverse: bool) -> Lstm:
     """Draw an LSTM layer whose h is projected."""
     return Lstm(
-        w_ih=rng.normal(size=(4 * units, inputs)), w_hh=rng.normal(size=(4 * units, outputs)),
-        bias=rng.normal(size=4 * units), projection=rng.normal(size=(outputs, units)), reverse=reverse,
-    )  # fmt: skip
+        w_ih=rng.normal(size=(4 * units, inputs)),
+        w_hh=rng.normal(size=(4 * units, outputs)),
+        bias=rng.normal(size=4 * units),
+        projection=rng.normal(size=(outputs, units)),
+        reverse=reverse,
+    )
 
 
 def random_gru(
@@ -61,10 +64,13 @@ def random_gru(
 ) -> Gru:
     """Draw a layer."""
     return Gru(
-        w_ih=rng.normal(size=(3 * units, inputs)), w_hh=rng.normal(size=(3 * units, units)),
-        bias_ih=rng.normal(size=3 * units), bias_hh=rng.normal(size=3 * units), reverse=reverse,
+        w_ih=rng.normal(size=(3 * units, inputs)),
+        w_hh=rng.normal(size=(3 * units, units)),
+        bias_ih=rng.normal(size=3 * units),
+        bias_hh=rng.normal(size=3 * units),
+        reverse=reverse,
         reset_after=reset_after,
-    )  # fmt: skip
+    )
 
 
 def random_dense(rng: Generator, inputs: int, outputs: int) -> Dense:

@@ -38,16 +38,28 @@ STATE_FLAGS = 3
 
 INPUTS, UNITS, STEPS = 2, 4, 200
 NARROW = QuantizationSettings(
-    weight_bits=6, data_bits=4, output_bits=4, gate_bits=6, cell_bits=9, cell_range=2.0, input_range=1.0,
+    weight_bits=6,
+    data_bits=4,
+    output_bits=4,
+    gate_bits=6,
+    cell_bits=9,
+    cell_range=2.0,
+    input_range=1.0,
     quick=True,
-)  # fmt: skip
+)
 """So few bits that a few thousand draws meet every tie and limit."""
 
 CONTROL = {
-    "state written", "stream reset", "stream reset while it computes", "other weights loaded",
-    "weights read back", "input stalls", "output not wanted", "input waits for an output that is held",
+    "state written",
+    "stream reset",
+    "stream reset while it computes",
+    "other weights loaded",
+    "weights read back",
+    "input stalls",
+    "output not wanted",
+    "input waits for an output that is held",
     "registers read",
-}  # fmt: skip
+}
 """What happens between and beside steps."""
 
 CONSTANT = (Register.ID, Register.BUILD, Register.VERSION, Register.SHAPE, Register.CAPACITY)

@@ -65,8 +65,11 @@ def of_unit(event: str, unit: int, gate_units: int) -> str:
 def rounding_events(what: str) -> set[str]:
     """Where rounding can be, and the ties half a unit beyond a limit: only the upper one is limited."""
     ties = {
-        f"{what}: tie, positive", f"{what}: tie, negative", f"{what}: tie at +max", f"{what}: tie at -max",
-    }  # fmt: skip
+        f"{what}: tie, positive",
+        f"{what}: tie, negative",
+        f"{what}: tie at +max",
+        f"{what}: tie at -max",
+    }
     return ties | limit_events(what)
 
 

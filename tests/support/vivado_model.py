@@ -21,17 +21,22 @@ AXI_LITE = [
 CORES = {
     "xilinx.com:ip:processing_system7:5.5": (
         {
-            ">FCLK_CLK0": "PCW_EN_CLK0_PORT", ">FCLK_RESET0_N": "PCW_EN_RST0_PORT",
-            "<M_AXI_GP0_ACLK": "PCW_USE_M_AXI_GP0", "<IRQ_F2P": "PCW_IRQ_F2P_INTR",
+            ">FCLK_CLK0": "PCW_EN_CLK0_PORT",
+            ">FCLK_RESET0_N": "PCW_EN_RST0_PORT",
+            "<M_AXI_GP0_ACLK": "PCW_USE_M_AXI_GP0",
+            "<IRQ_F2P": "PCW_IRQ_F2P_INTR",
         },
         {">M_AXI_GP0": "PCW_USE_M_AXI_GP0"},
         {"PCW_FPGA0_PERIPHERAL_FREQMHZ", "PCW_USE_FABRIC_INTERRUPT"},
     ),
     "xilinx.com:ip:zynq_ultra_ps_e": (
         {
-            ">pl_clk0": "PSU__FPGA_PL0_ENABLE", ">pl_resetn0": "PSU__USE__FABRIC__RST",
-            "<maxihpm0_fpd_aclk": "PSU__USE__M_AXI_GP0", "<maxihpm1_fpd_aclk": "PSU__USE__M_AXI_GP1",
-            "<maxihpm0_lpd_aclk": "PSU__USE__M_AXI_GP2", "<pl_ps_irq0": "PSU__USE__IRQ0",
+            ">pl_clk0": "PSU__FPGA_PL0_ENABLE",
+            ">pl_resetn0": "PSU__USE__FABRIC__RST",
+            "<maxihpm0_fpd_aclk": "PSU__USE__M_AXI_GP0",
+            "<maxihpm1_fpd_aclk": "PSU__USE__M_AXI_GP1",
+            "<maxihpm0_lpd_aclk": "PSU__USE__M_AXI_GP2",
+            "<pl_ps_irq0": "PSU__USE__IRQ0",
         },
         {
             ">M_AXI_HPM0_FPD": "PSU__USE__M_AXI_GP0",
@@ -57,7 +62,7 @@ CORES = {
         {"<S00_AXI": "NUM_SI", ">M00_AXI": "NUM_MI"},
         set(),
     ),
-}  # fmt: skip
+}
 
 # Of each processor: its automation's rule, the property that enables its bus master, and its addresses.
 PROCESSORS = {
@@ -112,9 +117,12 @@ class Vivado:
         self.generated = generated
         """What the folder with a block design's products ends in; ``srcs`` before Vivado 2020.2."""
         self.run_properties = {
-            "PROGRESS": progress, "STATUS": "route_design ERROR", "DIRECTORY": str(run), "STATS.WNS": slack,
+            "PROGRESS": progress,
+            "STATUS": "route_design ERROR",
+            "DIRECTORY": str(run),
+            "STATS.WNS": slack,
             "STATS.WHS": hold,
-        }  # fmt: skip
+        }
         self.cells: dict[str, Cell] = {}
         self.ports: list[str] = []
         self.driver: dict[str, str] = {}

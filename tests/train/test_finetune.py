@@ -40,9 +40,13 @@ REQUEST = {"updates": 120, "sequences": 24, "steps": 20}
 def test_three_bits_come_closer_to_the_float_network(model, data):
     seen = []
     result = train.finetune(
-        model, data, request=train.FinetuneRequest(**REQUEST), weight_bits=3, data_bits=8,
+        model,
+        data,
+        request=train.FinetuneRequest(**REQUEST),
+        weight_bits=3,
+        data_bits=8,
         progress=lambda what, done, total: seen.append((what, done, total)),
-    )  # fmt: skip
+    )
     report = result.report
     assert report.helped and not report.diverged
     assert report.trained.rms < 0.85 * report.rounded.rms
@@ -91,9 +95,13 @@ def test_a_network_of_both_directions_learns_from_whole_sequences(data):
             parameter *= 2.0
     lengths = np.random.default_rng(1).integers(5, 40, data.shape[1], endpoint=True)
     result = train.finetune(
-        model, data, lengths=lengths, request=train.FinetuneRequest(**REQUEST | {"updates": 40}),
-        weight_bits=3, data_bits=8,
-    )  # fmt: skip
+        model,
+        data,
+        lengths=lengths,
+        request=train.FinetuneRequest(**REQUEST | {"updates": 40}),
+        weight_bits=3,
+        data_bits=8,
+    )
     assert result.report.trained.rms < result.report.rounded.rms
 
 
@@ -205,9 +213,14 @@ def test_pruning_while_training(model, data):
     request = train.FinetuneRequest(**REQUEST | {"updates": 60}, prune=0.5)
     seen = []
     result = train.finetune(
-        model, data, request=request, array=array, weight_bits=6, data_bits=8,
+        model,
+        data,
+        request=request,
+        array=array,
+        weight_bits=6,
+        data_bits=8,
         progress=lambda what, done, total: seen.append(what),
-    )  # fmt: skip
+    )
     pruned = result.module.cycles(**array)
     assert pruned.kept <= 0.55 * pruned.words
     stages = result.report.stages
@@ -328,11 +341,14 @@ def test_the_command_keeps_the_rounded_weights_if_training_does_not_help(model, 
     assert ("error against the trained weights in float" in done.output) == helped
 
 
-@pytest.mark.parametrize("more, message", [
-    (["--calibrate", "x.npy"], "leave out --calibrate"),
-    (["--loadable"], "leave out --loadable"),
-    (["--finetune-prune", 0.5], "--skip-zeros"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        (["--calibrate", "x.npy"], "leave out --calibrate"),
+        (["--loadable"], "leave out --loadable"),
+        (["--finetune-prune", 0.5], "--skip-zeros"),
+    ],
+)
 def test_the_command_refuses_what_does_not_go_together(model, data, tmp_path, more, message):
     file, x = save(tmp_path, model, data)
     more = [x if option == "x.npy" else option for option in more]

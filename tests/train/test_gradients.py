@@ -38,9 +38,13 @@ MODULES = {
     "rnn with relu": lambda: nn.RNN(I, H, nonlinearity="relu"),
 }
 FIELDS = {
-    "w_ih": "weight_ih", "w_hh": "weight_hh", "bias": "bias_ih", "bias_ih": "bias_ih", "bias_hh": "bias_hh",
+    "w_ih": "weight_ih",
+    "w_hh": "weight_hh",
+    "bias": "bias_ih",
+    "bias_ih": "bias_ih",
+    "bias_hh": "bias_hh",
     "projection": "weight_hr",
-}  # fmt: skip
+}
 
 
 def theirs(name):

@@ -25,13 +25,16 @@ def make_net(end, batch_first=False):
     return nets.Net(call, lstm=nn.LSTM(I, H, batch_first=batch_first), head=nn.Linear(H, O))
 
 
-@pytest.mark.parametrize("batch_first, end, shape", [
-    (False, lambda head, y, state: head(y), (7, 3, O)),
-    (True, lambda head, y, state: head(y), (3, 7, O)),
-    (True, lambda head, y, state: head(y[:, -1]), (3, O)),
-    (False, lambda head, y, state: head(y)[-1], (3, O)),
-    (False, lambda head, y, state: (head(y), state), (7, 3, O)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "batch_first, end, shape",
+    [
+        (False, lambda head, y, state: head(y), (7, 3, O)),
+        (True, lambda head, y, state: head(y), (3, 7, O)),
+        (True, lambda head, y, state: head(y[:, -1]), (3, O)),
+        (False, lambda head, y, state: head(y)[-1], (3, O)),
+        (False, lambda head, y, state: (head(y), state), (7, 3, O)),
+    ],
+)
 def test_it_is_called_like_the_model(batch_first, end, shape):
     model = make_net(end, batch_first)
     q = train.prepare(model, weight_bits=12, data_bits=12)
@@ -209,36 +212,57 @@ def test_a_prepared_model_keeps_its_numbers(tmp_path):
     assert not (tmp_path / "build").exists()
 
 
-@pytest.mark.parametrize("call, error, message", [
-    (lambda q: q(torch.zeros(3, 2, I + 1)), InputError, r"must be \(T, N, 4\).* not \(3, 2, 5\)"),
-    (lambda q: q(torch.zeros(3, 2, I, dtype=torch.int64)), InputError,
-     "tensor of floats, not torch.int64"),
-    (lambda q: q(torch.full((3, 2, I), torch.nan)), InputError, "finite"),
-    (lambda q: q(torch.zeros(3, 2, I), lengths=[4, 1]), InputError, "within 1 to 3"),
-    (lambda q: q(torch.zeros(3, 2, I), lengths=["3", "1"]), InputError, "lengths must be 2 integers"),
-    (lambda q: q(torch.zeros(3, 2, I), lengths="both"), InputError, "lengths must be 2 integers"),
-    (lambda q: q(torch.zeros(3, 2, I), pad="front"), InputError, "there are no lengths"),
-    (lambda q: q(nn.utils.rnn.pack_sequence([torch.zeros(3, I)]), pad="front"), InputError,
-     "a PackedSequence has no padding"),
-    (lambda q: q(torch.zeros(3, 2, I), lengths=torch.tensor([True, True])), InputError,
-     r"2 integers, one per sequence, within 1 to 3, not \[True, True\]"),
-    (lambda q: q(torch.zeros(3, 2, I), torch.zeros(1, 2, H)), InputError, r"hx must be a pair"),
-    (lambda q: q(torch.zeros(3, 2, I), (torch.zeros(1, 3, H), torch.zeros(1, 2, H))), InputError,
-     "h_0 must have the shapes"),
-    (lambda q: q(torch.zeros(3, 2, I), (torch.zeros(1, 2, H), None)), InputError, "c_0 must be a tensor"),
-    (lambda q: q(torch.zeros(3, 2, I), (torch.full((1, 2, H), torch.nan), torch.zeros(1, 2, H))),
-     InputError, "h_0 must be finite"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (lambda q: q(torch.zeros(3, 2, I + 1)), InputError, r"must be \(T, N, 4\).* not \(3, 2, 5\)"),
+        (
+            lambda q: q(torch.zeros(3, 2, I, dtype=torch.int64)),
+            InputError,
+            "tensor of floats, not torch.int64",
+        ),
+        (lambda q: q(torch.full((3, 2, I), torch.nan)), InputError, "finite"),
+        (lambda q: q(torch.zeros(3, 2, I), lengths=[4, 1]), InputError, "within 1 to 3"),
+        (lambda q: q(torch.zeros(3, 2, I), lengths=["3", "1"]), InputError, "lengths must be 2 integers"),
+        (lambda q: q(torch.zeros(3, 2, I), lengths="both"), InputError, "lengths must be 2 integers"),
+        (lambda q: q(torch.zeros(3, 2, I), pad="front"), InputError, "there are no lengths"),
+        (
+            lambda q: q(nn.utils.rnn.pack_sequence([torch.zeros(3, I)]), pad="front"),
+            InputError,
+            "a PackedSequence has no padding",
+        ),
+        (
+            lambda q: q(torch.zeros(3, 2, I), lengths=torch.tensor([True, True])),
+            InputError,
+            r"2 integers, one per sequence, within 1 to 3, not \[True, True\]",
+        ),
+        (lambda q: q(torch.zeros(3, 2, I), torch.zeros(1, 2, H)), InputError, r"hx must be a pair"),
+        (
+            lambda q: q(torch.zeros(3, 2, I), (torch.zeros(1, 3, H), torch.zeros(1, 2, H))),
+            InputError,
+            "h_0 must have the shapes",
+        ),
+        (lambda q: q(torch.zeros(3, 2, I), (torch.zeros(1, 2, H), None)), InputError, "c_0 must be a tensor"),
+        (
+            lambda q: q(torch.zeros(3, 2, I), (torch.full((1, 2, H), torch.nan), torch.zeros(1, 2, H))),
+            InputError,
+            "h_0 must be finite",
+        ),
+    ],
+)
 def test_bad_inputs_are_said(call, error, message):
     with pytest.raises(error, match=message):
         call(train.prepare(nn.LSTM(I, H)))
 
 
-@pytest.mark.parametrize("options, message", [
-    ({"wight_bits": 3}, "no option 'wight_bits'"),
-    ({"weight_bits": {"other": 3}}, "'other' is none"),
-    ({"weight_bits": {"lstm": 1}}, "must be 2 to 18, not 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"wight_bits": 3}, "no option 'wight_bits'"),
+        ({"weight_bits": {"other": 3}}, "'other' is none"),
+        ({"weight_bits": {"lstm": 1}}, "must be 2 to 18, not 1"),
+    ],
+)
 def test_bad_options_are_said(options, message):
     with pytest.raises(ConfigurationError, match=message):
         train.prepare(nn.LSTM(I, H), **options)

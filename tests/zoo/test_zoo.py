@@ -54,9 +54,17 @@ def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Entry:
 
     metric = Metric("signs as in float, %", margin=10.0)
     made = Entry(
-        "tiny", "nothing", package, "MIT", "LSTM 3 -> 4, dense 2", metric, load, stretch=20,
-        device="lfe5u-25f", options={"lanes": 4, "macs": 1},
-    )  # fmt: skip
+        "tiny",
+        "nothing",
+        package,
+        "MIT",
+        "LSTM 3 -> 4, dense 2",
+        metric,
+        load,
+        stretch=20,
+        device="lfe5u-25f",
+        options={"lanes": 4, "macs": 1},
+    )
     monkeypatch.setattr(check, "ENTRIES", {"tiny": made})
     return made
 
@@ -89,14 +97,17 @@ def test_from_a_wheel_to_figures_and_a_history(cli, entry: Entry, tmp_path: Path
     assert [row["version"] for row in read_history(history)] == ["0.0.9", row["version"]]
 
 
-@pytest.mark.parametrize("arguments, message", [
-    (("tinny",), "the zoo has no model 'tinny'; did you mean tiny?"),
-    (("tiny", "--all"), "--all takes all models: leave out tiny, or --all"),
-    (("-o", "x"), "nothing is built without a model: give its name, or --all"),
-    (("--simulator", "icarus"), "nothing is built without a model: give its name, or --all"),
-    (("--weight-bits", 8), "nothing is built without a model: give its name, or --all"),
-    (("tiny", "--history", "x.csv"), "x.csv must be a history of the zoo"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("tinny",), "the zoo has no model 'tinny'; did you mean tiny?"),
+        (("tiny", "--all"), "--all takes all models: leave out tiny, or --all"),
+        (("-o", "x"), "nothing is built without a model: give its name, or --all"),
+        (("--simulator", "icarus"), "nothing is built without a model: give its name, or --all"),
+        (("--weight-bits", 8), "nothing is built without a model: give its name, or --all"),
+        (("tiny", "--history", "x.csv"), "x.csv must be a history of the zoo"),
+    ],
+)
 def test_wrong_use(cli, entry: Entry, tmp_path: Path, monkeypatch, arguments, message: str) -> None:
     monkeypatch.chdir(tmp_path)
     Path("x.csv").write_text("a,b\n")

@@ -55,18 +55,36 @@ def _check_end(model: KerasModel, output: str | None) -> None:
 LINEAR = ":linear"
 """Behind a layer's name: its result before its activation."""
 _NOTHING = (
-    "ActivityRegularization", "AlphaDropout", "Dropout", "GaussianDropout", "GaussianNoise", "Identity",
-    "SpatialDropout1D", "StopGradient",
-)  # fmt: skip
+    "ActivityRegularization",
+    "AlphaDropout",
+    "Dropout",
+    "GaussianDropout",
+    "GaussianNoise",
+    "Identity",
+    "SpatialDropout1D",
+    "StopGradient",
+)
 _STEPWISE = (
-    "Dense", "Activation", "LeakyReLU", "ELU", "ReLU", "BatchNormalization", "LayerNormalization",
-    "RMSNormalization", "Dropout",
-)  # fmt: skip
+    "Dense",
+    "Activation",
+    "LeakyReLU",
+    "ELU",
+    "ReLU",
+    "BatchNormalization",
+    "LayerNormalization",
+    "RMSNormalization",
+    "Dropout",
+)
 """Layers that act on each step alone, so TimeDistributed may wrap them."""
 _MERGERS = {
-    "Add": "sum", "Average": "mean", "Concatenate": "concat", "Maximum": "max", "Minimum": "min",
-    "Multiply": "mul", "Subtract": "sub",
-}  # fmt: skip
+    "Add": "sum",
+    "Average": "mean",
+    "Concatenate": "concat",
+    "Maximum": "max",
+    "Minimum": "min",
+    "Multiply": "mul",
+    "Subtract": "sub",
+}
 
 
 def tensor(layer: str, index: int = 0) -> str:
@@ -256,8 +274,13 @@ class _Translator:
             self.node("identity", [source], tensor(self.layer.name, at), hidden=True)
 
     def _mask(self) -> None:
-        self.node("identity", self.reads, notes=[self._mask_note("padding")], role="outside",
-                  reason="give the driver the lengths of the sequences")  # fmt: skip
+        self.node(
+            "identity",
+            self.reads,
+            notes=[self._mask_note("padding")],
+            role="outside",
+            reason="give the driver the lengths of the sequences",
+        )
 
     def _mask_note(self, what: str) -> str:
         return (

@@ -22,12 +22,18 @@ _STORED: dict[str, tuple[str, ...]] = {
     "int8": ("{}", "bias", "{}_scale"),
     "int4": ("{}", "bias", "{}_scale"),
     "float8": (
-        "{}", "bias", "inputs_scale", "inputs_amax_history", "{}_scale", "{}_amax_history",
-        "outputs_grad_scale", "outputs_grad_amax_history",
+        "{}",
+        "bias",
+        "inputs_scale",
+        "inputs_amax_history",
+        "{}_scale",
+        "{}_amax_history",
+        "outputs_grad_scale",
+        "outputs_grad_amax_history",
     ),
     "gptq": ("bias", "{}", "{}_scale", *_GROUPED),
     "awq": ("bias", "{}", "{}_scale", "{}_zero", "awq_scales", "g_idx"),
-}  # fmt: skip
+}
 """The arrays of a layer by its mode, in Keras' order; ``{}`` is the matrix."""
 _INTEGERS = ("{}", "{}_zero")
 
@@ -217,8 +223,12 @@ def _rounded(values: Floats, bits: int, least: int = -126) -> Floats:
 _RECURRENT: dict[str, CellKind] = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn"}
 _CELLS = {f"{kind}Cell": kind for kind in _RECURRENT}
 _MERGES: dict[str | None, Literal["concat", "sum", "average", "product"]] = {
-    "concat": "concat", "sum": "sum", "ave": "average", "mul": "product", None: "concat",
-}  # fmt: skip
+    "concat": "concat",
+    "sum": "sum",
+    "ave": "average",
+    "mul": "product",
+    None: "concat",
+}
 RECURRENT = (*_RECURRENT, "RNN", "Bidirectional")
 
 

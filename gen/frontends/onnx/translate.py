@@ -82,9 +82,23 @@ _FLOATS = (1, 10, 11, 16)
 _PER_AXIS = 13
 """The opset from which Softmax and LogSoftmax work along one axis: before, along it and all that follow."""
 _PLAIN: Final = (
-    "Abs", "Add", "Div", "Expand", "Identity", "MatMul", "Max", "Mean", "Min", "Mul", "Neg", "Pow", "Size",
-    "Sub", "Sum", "Tile",
-)  # fmt: skip
+    "Abs",
+    "Add",
+    "Div",
+    "Expand",
+    "Identity",
+    "MatMul",
+    "Max",
+    "Mean",
+    "Min",
+    "Mul",
+    "Neg",
+    "Pow",
+    "Size",
+    "Sub",
+    "Sum",
+    "Tile",
+)
 """Operators without attributes, which have ONNX's names here."""
 _OPERATORS: Final[Mapping[str, str]] = {
     **{name: name.lower() for name in _PLAIN},

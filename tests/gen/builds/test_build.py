@@ -166,19 +166,22 @@ def test_calibration_data_are_checked_before_anything_is_made(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("text", "name"), [
-    ("silero_vad", "silero_vad"),
-    ("my model-2", "my_model_2"),
-    ("2fast", "lstm_2fast"),
-    ("module", "module_core"),
-    ("Logic", "Logic_core"),
-    ("rtlstm_harness", "lstm_rtlstm_harness"),
-    ("2" * 300, "lstm_" + "2" * 59),
-    ("\u00e9t\u00e9", "t"),
-    ("___", "lstm"),
-    ("", "lstm"),
-    ("x" * 300, "x" * 64),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("silero_vad", "silero_vad"),
+        ("my model-2", "my_model_2"),
+        ("2fast", "lstm_2fast"),
+        ("module", "module_core"),
+        ("Logic", "Logic_core"),
+        ("rtlstm_harness", "lstm_rtlstm_harness"),
+        ("2" * 300, "lstm_" + "2" * 59),
+        ("\u00e9t\u00e9", "t"),
+        ("___", "lstm"),
+        ("", "lstm"),
+        ("x" * 300, "x" * 64),
+    ],
+)
 def test_names_are_made_fit(text, name):
     assert derive_build_name(text) == name
     assert check_build_name(name) == name

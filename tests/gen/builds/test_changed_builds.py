@@ -113,18 +113,21 @@ def test_every_value_of_a_manifest(name, tmp_path):
     assert opened == {"rtlstm_version", "files", "files.0.sha256", "files.1", "files.1.sha256", "batch_first"}
 
 
-@pytest.mark.parametrize(("place", "value", "words"), [
-    (("program", "ops", 0, "columns"), 9, "program.ops.0.columns must be 2, not 9"),
-    (("program", "weight_rows"), 99, "program.weight_rows must be"),
-    (("cycles", "step_latency_cycles"), 1, "cycles.step_latency_cycles must be"),
-    (("cycles", "layers", 0, "name"), "x", 'cycles.layers.0.name must be "lstm", not "x"'),
-    (("build_hash",), "0" * 64, "its build_hash is not that of"),
-    (("parameters", "streams"), 3, "its build_hash is not that of"),
-    (("parameters", "lanes"), 1024, "generate the build again"),
-    (("numerics", "tables", 1, "base", 3), 5, "generate the build again"),
-    (("files",), [], "its files do not list rtl/tiny.v"),
-    (("files", 0, "path"), "../../x.v", 'and rtlstm_registers.h, or state.npz, too, not ["../'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        (("program", "ops", 0, "columns"), 9, "program.ops.0.columns must be 2, not 9"),
+        (("program", "weight_rows"), 99, "program.weight_rows must be"),
+        (("cycles", "step_latency_cycles"), 1, "cycles.step_latency_cycles must be"),
+        (("cycles", "layers", 0, "name"), "x", 'cycles.layers.0.name must be "lstm", not "x"'),
+        (("build_hash",), "0" * 64, "its build_hash is not that of"),
+        (("parameters", "streams"), 3, "its build_hash is not that of"),
+        (("parameters", "lanes"), 1024, "generate the build again"),
+        (("numerics", "tables", 1, "base", 3), 5, "generate the build again"),
+        (("files",), [], "its files do not list rtl/tiny.v"),
+        (("files", 0, "path"), "../../x.v", 'and rtlstm_registers.h, or state.npz, too, not ["../'),
+    ],
+)
 def test_what_was_changed_is_named(cli, pristine, tmp_path, place, value, words):
     build = tmp_path / "build"
     shutil.copytree(pristine, build)

@@ -80,11 +80,14 @@ def test_ports_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_verilog")
-@pytest.mark.parametrize("options", [
-    "--bus wishbone --streams 3 --max-steps 7 --cell-range 4 --input-range 2 --output-bits 7 --beat-in 2 "
-    "--family ice40 --weight-memory large --multipliers lut --dense-weight-bits 5",
-    "--family ecp5 --lanes 8 --gate-units 2 --multipliers 1 --lut-lanes 3 --tables direct --loadable",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--bus wishbone --streams 3 --max-steps 7 --cell-range 4 --input-range 2 --output-bits 7 --beat-in 2 "
+        "--family ice40 --weight-memory large --multipliers lut --dense-weight-bits 5",
+        "--family ecp5 --lanes 8 --gate-units 2 --multipliers 1 --lut-lanes 3 --tables direct --loadable",
+    ],
+)
 def test_options_make_the_file_again(cli, model: Path, tmp_path: Path, options: str) -> None:
     sizes = shlex.split("--macs 4 --weight-bits 6 --data-bits 8 --gate-bits 8 --cell-bits 10")
     assert cli("generate", model, "-o", tmp_path / "first", *sizes, *options.split()).code == 0

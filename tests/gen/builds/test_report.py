@@ -79,11 +79,14 @@ def test_accuracy_on_calibration_data():
     assert not any("no calibration" in text for text in report.assumptions)
 
 
-@pytest.mark.parametrize("x, words", [
-    (np.zeros((9, 4, 3)), "all calibration data are 0, so ranges follow from initial states and biases"),
-    (np.ones((1, 40, 3)), "no sequence of the calibration data has more than one step"),
-    (np.eye(9, 3)[:, None], None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "x, words",
+    [
+        (np.zeros((9, 4, 3)), "all calibration data are 0, so ranges follow from initial states and biases"),
+        (np.ones((1, 40, 3)), "no sequence of the calibration data has more than one step"),
+        (np.eye(9, 3)[:, None], None),
+    ],
+)
 def test_calibration_data_that_are_not_typical_are_said(x: np.ndarray, words: str | None):
     report, _, _ = make(x)
     found = [text for text in report.assumptions if "give " in text]
@@ -224,18 +227,30 @@ def test_page_shows_where_accuracy_goes():
         PartErrors(part="tables", alone=0.01, without=0.03, steps=(0.01,)),
     )
     layer = LayerErrors(
-        name="<b>lstm</b>", kind="lstm", rms_signal=0.5, rms_error=0.04, max_abs_error=0.1, snr_db=21.94,
-        parts=parts, steps=(0.0, 0.02, 0.04),
-    )  # fmt: skip
+        name="<b>lstm</b>",
+        kind="lstm",
+        rms_signal=0.5,
+        rms_error=0.04,
+        max_abs_error=0.1,
+        snr_db=21.94,
+        parts=parts,
+        steps=(0.0, 0.02, 0.04),
+    )
     output = layer.replace(name="y", kind="output", rms_signal=1.0, steps=(0.04,))
     limited = Saturations(name="lstm", quantity="state", values=40, saturated=7, counts=(1, 6))
     errors = ErrorReport(
-        model=True, sequences=1, steps=3, total_steps=3, steps_per_point=1, output=output, layers=(layer,),
+        model=True,
+        sequences=1,
+        steps=3,
+        total_steps=3,
+        steps_per_point=1,
+        output=output,
+        layers=(layer,),
         saturations=(limited, limited.replace(saturated=0, quantity="results")),
         widths=(WidthErrors(changes={"weight_bits": 9}, bits=1, rms_error=0.02, max_abs_error=0.03),),
         score=Score(measure="accuracy", labels=1234, float_score=0.5, fixed_score=0.25, changed=56),
         verdict="All is told.",
-    )  # fmt: skip
+    )
     assert rounded_parts(errors) == ("weights", "tables")
     parts = draw_error_parts(errors)
     assert parts is not None

@@ -159,10 +159,13 @@ def test_every_kind_of_cell(name):
 
 
 @pytest.mark.usefixtures("without_verilog")
-@pytest.mark.parametrize("net", [
-    pytest.param(CELL_NETWORKS["peephole"], id="peephole", marks=pytest.mark.slow),
-    pytest.param(bidirectional(), id="both ways"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "net",
+    [
+        pytest.param(CELL_NETWORKS["peephole"], id="peephole", marks=pytest.mark.slow),
+        pytest.param(bidirectional(), id="both ways"),
+    ],
+)
 def test_reload_of_other_networks(net, tmp_path):
     a, b = tmp_path / "a", tmp_path / "b"
     generate_build(net, a, name="other", parameters=TINY.replace(max_steps=8), settings=NARROW)
@@ -191,10 +194,13 @@ def test_weights_that_outgrow_the_hardware(first, cli, tmp_path):
 
 
 @pytest.mark.usefixtures("without_verilog")
-@pytest.mark.parametrize(("what", "grown", "message"), [
-    ("weights", {"w_ih": 0.98, "w_hh": 0.98}, "input products of layer 'lstm' need"),
-    ("biases", {"bias": 30.0}, "sums of products and biases of layer 'lstm' need"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("what", "grown", "message"),
+    [
+        ("weights", {"w_ih": 0.98, "w_hh": 0.98}, "input products of layer 'lstm' need"),
+        ("biases", {"bias": 30.0}, "sums of products and biases of layer 'lstm' need"),
+    ],
+)
 def test_the_sum_that_does_not_fit_is_named(what, grown, message, tmp_path):
     """One large weight in a row of small ones, then all of them large: only the sums grow."""
     sparse = np.zeros((16, 4))

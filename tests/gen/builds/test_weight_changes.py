@@ -65,9 +65,14 @@ def test_inputs_with_factors(quantised, tmp_path):
     changes = []
     for bits in (8, 16):
         build = rtlstm.compile(
-            quantised, folder=tmp_path / str(bits), weight_bits=bits, data_bits=8, lanes=4, macs=1,
+            quantised,
+            folder=tmp_path / str(bits),
+            weight_bits=bits,
+            data_bits=8,
+            lanes=4,
+            macs=1,
             calibration=x,
-        )  # fmt: skip
+        )
         assert build.manifest.numerics.input_factors
         changes.append(build.report().weight_changes[0].largest_steps)
     assert changes[0] > 0 and changes[1] == 0
@@ -86,9 +91,13 @@ def layers(rng):
         return Lstm(name=name, w_ih=weights[0], w_hh=weights[1], bias=np.zeros(12), reverse=reverse)
 
     gru = Gru(
-        name="gru", w_ih=integers(rng, 12, 3, step=step), w_hh=integers(rng, 12, 4, step=step),
-        bias_ih=np.zeros(12), bias_hh=np.zeros(12), reset_after=False,
-    )  # fmt: skip
+        name="gru",
+        w_ih=integers(rng, 12, 3, step=step),
+        w_hh=integers(rng, 12, 4, step=step),
+        bias_ih=np.zeros(12),
+        bias_hh=np.zeros(12),
+        reset_after=False,
+    )
     both = Bidirectional(name="both", forward=lstm("f", False), backward=lstm("b", True), merge="average")
     return [both, gru]
 
@@ -100,10 +109,14 @@ def test_changes_are_those_of_rounding_each_row(bits):
     given = [
         IntegerWeights(layer=layer, weight=weight, bits=8, largest=127, zero_points=False, steps=(step,))
         for layer, weight, step in [
-            ("f", "w_ih", 0.011), ("f", "w_hh", 2.0**-7), ("b", "w_ih", 0.011), ("b", "w_hh", 2.0**-7),
-            ("gru", "w_ih", 0.011), ("gru", "w_hh", 0.011),
+            ("f", "w_ih", 0.011),
+            ("f", "w_hh", 2.0**-7),
+            ("b", "w_ih", 0.011),
+            ("b", "w_hh", 2.0**-7),
+            ("gru", "w_ih", 0.011),
+            ("gru", "w_hh", 0.011),
         ]
-    ]  # fmt: skip
+    ]
     changes = measure_changes(network, quantise(network, QuantizationSettings(weight_bits=bits)), given)
     found = {(change.layer, change.product): change for change in changes}
     assert [change.layer for change in changes] == ["f", "f", "b", "b", "gru", "gru", "gru_candidate"]
@@ -125,9 +138,12 @@ def test_residuals_and_layers_that_were_floats():
     rng = np.random.default_rng(3)
     first = Lstm(w_ih=rng.normal(size=(8, 2)), w_hh=rng.normal(size=(8, 2)), bias=np.zeros(8))
     skip = Dense(
-        name="sum", weight=integers(rng, 2, 2, step=0.01), bias=np.zeros(2), skip=rng.normal(size=(2, 2)),
+        name="sum",
+        weight=integers(rng, 2, 2, step=0.01),
+        bias=np.zeros(2),
+        skip=rng.normal(size=(2, 2)),
         skips=2,
-    )  # fmt: skip
+    )
     network = Network(layers=[first, skip])
     given = [
         IntegerWeights(layer="sum", weight="weight", bits=8, largest=127, zero_points=False, steps=(0.01,))
@@ -142,9 +158,12 @@ def test_integers_of_one_of_several_reads():
     first = Lstm(w_ih=rng.normal(size=(8, 2)), w_hh=rng.normal(size=(8, 2)), bias=np.zeros(8))
     known = integers(rng, 8, 2, step=0.01)
     both = Lstm(
-        name="both", w_ih=np.concatenate([rng.normal(size=(8, 2)), known], axis=1),
-        w_hh=rng.normal(size=(8, 2)), bias=np.zeros(8), reads=(Read(width=2), Read(back=2, width=2)),
-    )  # fmt: skip
+        name="both",
+        w_ih=np.concatenate([rng.normal(size=(8, 2)), known], axis=1),
+        w_hh=rng.normal(size=(8, 2)),
+        bias=np.zeros(8),
+        reads=(Read(width=2), Read(back=2, width=2)),
+    )
     network, rows = Network(layers=[first, both]), IntegerRows()
     rows.add("W", known, np.full_like(known, 0.01), 8, False)
     given, notes = rows.find(network)

@@ -150,12 +150,15 @@ def test_a_range_that_is_too_narrow_is_named(stated: dict[str, float], size: flo
     assert found.advice.rms_error < 0.7 * found.output.rms_error
 
 
-@pytest.mark.parametrize(("few", "part"), [
-    ({"weight_bits": 4}, "weights"),
-    ({"data_bits": 7}, "activations"),
-    ({"cell_bits": 8, "data_bits": 13, "weight_bits": 13}, "state"),
-    ({"gate_bits": 6, "data_bits": 6, "weight_bits": 12}, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("few", "part"),
+    [
+        ({"weight_bits": 4}, "weights"),
+        ({"data_bits": 7}, "activations"),
+        ({"cell_bits": 8, "data_bits": 13, "weight_bits": 13}, "state"),
+        ({"gate_bits": 6, "data_bits": 6, "weight_bits": 12}, None),
+    ],
+)
 def test_the_part_that_is_coarse_gets_the_bits_that_it_needs(few: dict[str, int], part: str | None) -> None:
     network, widths = small_network(), {"weight_bits": 12, "data_bits": 12, "gate_bits": 14, "cell_bits": 16}
     x = np.random.default_rng(1).normal(size=(50, 6, network.inputs))

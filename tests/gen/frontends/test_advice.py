@@ -65,8 +65,10 @@ def behind(*more: Any, weights: Any = ()) -> Callable[[Path], Path]:
 
 
 FLATTENED = [
-    node("Transpose", "s", "t", perm=[1, 0, 2]), node("Reshape", "t flat", "f"), node("MatMul", "f k", "out")
-]  # fmt: skip
+    node("Transpose", "s", "t", perm=[1, 0, 2]),
+    node("Reshape", "t flat", "f"),
+    node("MatMul", "f k", "out"),
+]
 SQUARE, WIDE = const("k", rand(H, 2)), const("k", rand(4 * H, 2))
 ONNX = {
     "softmax in between": behind(
@@ -79,7 +81,7 @@ ONNX = {
     "one row of all steps": behind(
         node("Flatten", "s", "f", axis=0), node("MatMul", "f k", "out"), weights=[WIDE]
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", ONNX)
@@ -215,8 +217,11 @@ def test_an_unrolled_loop_by_hand(tmp_path: Path):
 def towers() -> Any:
     return nets.Net(
         lambda m, o: (m.pi(m.a(o)[0]).softmax(-1), m.vf(m.v(o)[0])),
-        a=nn.LSTM(6, 8), v=nn.GRU(6, 8), pi=nn.Linear(8, 2), vf=nn.Linear(8, 1),
-    )  # fmt: skip
+        a=nn.LSTM(6, 8),
+        v=nn.GRU(6, 8),
+        pi=nn.Linear(8, 2),
+        vf=nn.Linear(8, 1),
+    )
 
 
 IN_FRONT = {
@@ -265,11 +270,14 @@ def test_two_inputs():
     )
 
 
-@pytest.mark.parametrize("index", [
-    lambda x, y: y[torch.arange(2, device=x.device)],
-    lambda x, y: y[: x.sum().long()],
-    lambda x, y: y.flatten(1)[::2],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "index",
+    [
+        lambda x, y: y[torch.arange(2, device=x.device)],
+        lambda x, y: y[: x.sum().long()],
+        lambda x, y: y.flatten(1)[::2],
+    ],
+)
 def test_an_index_that_only_a_run_knows(index: Callable[..., Any]):
     """No message shows an object of the program's own."""
     text = refusal(nets.Net(lambda m, x: index(x, m.lstm(x)[0]), lstm=nn.LSTM(6, 8)).eval())

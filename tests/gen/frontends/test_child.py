@@ -104,9 +104,12 @@ def test_silent_child_ends(path, monkeypatch):
 def test_exception_that_ends_the_child_is_named(path, monkeypatch):
     load = f"import sys; sys.path[:] = {sys.path!r}; from rtlstm.gen.frontends import child"
     start(
-        monkeypatch, load, "child.FOREIGN['keras'] = ('no_module', 'read', ())", "sys.argv.pop()",
+        monkeypatch,
+        load,
+        "child.FOREIGN['keras'] = ('no_module', 'read', ())",
+        "sys.argv.pop()",
         "child.main()",
-    )  # fmt: skip
+    )
     with pytest.raises(ToolError, match="ended with: ModuleNotFoundError: No module named 'no_module'"):
         read_model(path)
 
@@ -230,11 +233,34 @@ def test_isolated_process_reaches_nothing(tmp_path):
 
 
 CALLS = [
-    "socket", "execve", "kill", "ptrace", "add_key", "keyctl", "unshare", "perf_event_open",
-    "process_vm_readv", "process_vm_writev", "bpf", "execveat", "userfaultfd", "rt_sigqueueinfo", "tkill",
-    "rt_tgsigqueueinfo", "fchmod", "fchmodat", "fchown", "fchownat", "utimensat", "setxattr", "lsetxattr",
-    "fsetxattr", "removexattr", "lremovexattr", "fremovexattr",
-]  # fmt: skip
+    "socket",
+    "execve",
+    "kill",
+    "ptrace",
+    "add_key",
+    "keyctl",
+    "unshare",
+    "perf_event_open",
+    "process_vm_readv",
+    "process_vm_writev",
+    "bpf",
+    "execveat",
+    "userfaultfd",
+    "rt_sigqueueinfo",
+    "tkill",
+    "rt_tgsigqueueinfo",
+    "fchmod",
+    "fchmodat",
+    "fchown",
+    "fchownat",
+    "utimensat",
+    "setxattr",
+    "lsetxattr",
+    "fsetxattr",
+    "removexattr",
+    "lremovexattr",
+    "fremovexattr",
+]
 OLD_CALLS = {"fork", "vfork", "chmod", "chown", "lchown", "utime", "utimes", "futimesat"}
 """Newer processors have others in their place."""
 HEADERS = {"x86_64": "x86_64-linux-gnu/asm/unistd_64.h", "aarch64": "asm-generic/unistd.h"}

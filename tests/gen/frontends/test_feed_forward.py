@@ -20,11 +20,18 @@ FEATURES = 6
 def net(body: Any) -> Any:
     """Two linear layers and some convolutions, used as ``body`` says."""
     return nets.Net(
-        body, wide=nn.Linear(FEATURES, 9), back=nn.Linear(9, FEATURES), conv=nn.Conv1d(FEATURES, 5, 3),
-        dilated=nn.Conv1d(5, 5, 2, dilation=2), strided=nn.Conv1d(FEATURES, 5, 3, stride=2),
-        across=nn.Conv1d(FEATURES, 5, 1, stride=2), slower=nn.Conv1d(5, 5, 3, stride=3, padding=1),
-        patches=nn.Conv1d(5, 5, 2, stride=2), head=nn.Linear(5, 2), lstm=nn.LSTM(5, 5, batch_first=True),
-    )  # fmt: skip
+        body,
+        wide=nn.Linear(FEATURES, 9),
+        back=nn.Linear(9, FEATURES),
+        conv=nn.Conv1d(FEATURES, 5, 3),
+        dilated=nn.Conv1d(5, 5, 2, dilation=2),
+        strided=nn.Conv1d(FEATURES, 5, 3, stride=2),
+        across=nn.Conv1d(FEATURES, 5, 1, stride=2),
+        slower=nn.Conv1d(5, 5, 3, stride=3, padding=1),
+        patches=nn.Conv1d(5, 5, 2, stride=2),
+        head=nn.Linear(5, 2),
+        lstm=nn.LSTM(5, 5, batch_first=True),
+    )
 
 
 def stack(m: Any, x: Any) -> Any:
@@ -61,9 +68,10 @@ CONVOLUTIONS = {
     "an LSTM behind a stride": (lambda: net(patches), 2, "rnn dense dense lstm dense"),
     "strides without delays": (
         lambda: nn.Sequential(nn.Conv1d(FEATURES, 4, 2, 2), nn.ReLU(), nn.Conv1d(4, 3, 3, 3)),
-        6, "dense dense",
+        6,
+        "dense dense",
     ),
-}  # fmt: skip
+}
 """Each with the frames of a step, and the kinds of the core's layers."""
 
 
@@ -165,25 +173,34 @@ def test_a_lone_layer() -> None:
     assert [layer.kind for layer in network.layers] == ["dense"]
 
 
-@pytest.mark.parametrize(("make", "words"), [
-    (lambda: nn.Sequential(nn.Linear(6, 9), nn.CELU()), "CELU '1', which reads '_0'"),
-    (lambda: net(lambda m, x: m.wide(torch.exp(x))), "exp 'exp', which reads 'x', is not supported"),
-    (lambda: net(lambda m, x: m.wide(x)[:, -1]), "element -1 of axis 1, which is the features"),
-    (lambda: net(lambda m, x: x.tanh() if x is not None else m.wide(x)),
-     "but there is none in it; it has tanh"),
-    (lambda: nn.Sequential(nn.Conv1d(6, 5, 3)), "it must be causal"),
-    (lambda: nn.Sequential(nn.Conv1d(6, 5, 5, stride=2)), "put 3 to 4 zeros in front"),
-    (lambda: nn.Sequential(nn.Conv1d(6, 5, 3, stride=2, padding=2)),
-     "has steps that a convolution padded"),
-    (
-        lambda: net(
-            lambda m, x: m.patches(m.lstm(m.conv(F.pad(x, (2, 0))).transpose(1, 2))[0].transpose(1, 2))
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: nn.Sequential(nn.Linear(6, 9), nn.CELU()), "CELU '1', which reads '_0'"),
+        (lambda: net(lambda m, x: m.wide(torch.exp(x))), "exp 'exp', which reads 'x', is not supported"),
+        (lambda: net(lambda m, x: m.wide(x)[:, -1]), "element -1 of axis 1, which is the features"),
+        (
+            lambda: net(lambda m, x: x.tanh() if x is not None else m.wide(x)),
+            "but there is none in it; it has tanh",
         ),
-        "layer 'lstm' is recurrent and stands before a stride of 2",
-    ),
-    (lambda: net(lambda m, x: m.strided(F.pad(x, (2, 0))) + m.strided(F.pad(x, (1, 0)))),
-     "two results of different steps at once"),
-])  # fmt: skip
+        (lambda: nn.Sequential(nn.Conv1d(6, 5, 3)), "it must be causal"),
+        (lambda: nn.Sequential(nn.Conv1d(6, 5, 5, stride=2)), "put 3 to 4 zeros in front"),
+        (
+            lambda: nn.Sequential(nn.Conv1d(6, 5, 3, stride=2, padding=2)),
+            "has steps that a convolution padded",
+        ),
+        (
+            lambda: net(
+                lambda m, x: m.patches(m.lstm(m.conv(F.pad(x, (2, 0))).transpose(1, 2))[0].transpose(1, 2))
+            ),
+            "layer 'lstm' is recurrent and stands before a stride of 2",
+        ),
+        (
+            lambda: net(lambda m, x: m.strided(F.pad(x, (2, 0))) + m.strided(F.pad(x, (1, 0)))),
+            "two results of different steps at once",
+        ),
+    ],
+)
 def test_refused_by_name(make: Any, words: str) -> None:
     assert words in inspect_model(make().eval()).refusal
 

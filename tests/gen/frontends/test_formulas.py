@@ -15,22 +15,38 @@ from rtlstm.sim.reference import run_float
 
 SILU = [node("Sigmoid", "s", "p"), node("Mul", "s p", "out", "product")]
 GELU = [
-    node("Div", "s root", "u"), node("Erf", "u", "e"), node("Add", "e unit", "p"), node("Mul", "s p", "q"),
+    node("Div", "s root", "u"),
+    node("Erf", "u", "e"),
+    node("Add", "e unit", "p"),
+    node("Mul", "s p", "q"),
     node("Mul", "q half", "out", "product"),
-]  # fmt: skip
+]
 TANH = [
-    node("Pow", "s three", "u"), node("Mul", "u cubes", "v"), node("Add", "v s", "w"),
-    node("Mul", "w k", "t"), node("Tanh", "t", "e"), node("Add", "e unit", "p"), node("Mul", "half s", "q"),
+    node("Pow", "s three", "u"),
+    node("Mul", "u cubes", "v"),
+    node("Add", "v s", "w"),
+    node("Mul", "w k", "t"),
+    node("Tanh", "t", "e"),
+    node("Add", "e unit", "p"),
+    node("Mul", "half s", "q"),
     node("Mul", "q p", "out", "product"),
-]  # fmt: skip
+]
 HARD = [
-    node("Add", "s three", "u"), node("Clip", "u zero six", "v"), node("Div", "v six", "p"),
+    node("Add", "s three", "u"),
+    node("Clip", "u zero six", "v"),
+    node("Div", "v six", "p"),
     node("Mul", "s p", "out", "product"),
-]  # fmt: skip
+]
 NUMBERS = {
-    "root": 2**0.5, "unit": 1.0, "half": 0.5, "three": 3.0, "cubes": 0.044715, "k": (2 / np.pi) ** 0.5,
-    "zero": 0.0, "six": 6.0,
-}  # fmt: skip
+    "root": 2**0.5,
+    "unit": 1.0,
+    "half": 0.5,
+    "three": 3.0,
+    "cubes": 0.044715,
+    "k": (2 / np.pi) ** 0.5,
+    "zero": 0.0,
+    "six": 6.0,
+}
 
 
 def written(path: Path, nodes: list[Any], outputs: Sequence[str] = ("out",), **numbers: Any) -> Path:
@@ -72,10 +88,13 @@ def test_a_part_that_is_an_end_stays(tmp_path: Path) -> None:
             assert read_model(path, ReadOptions(output=end)).network.layers[-1].activation == name
 
 
-@pytest.mark.parametrize(("nodes", "numbers"), [
-    ([*SILU[:1], node("Div", "p p", "out", "quotient")], {}),
-    (GELU, {"unit": 1.1}),
-    (GELU, {"half": rand(H)}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("nodes", "numbers"),
+    [
+        ([*SILU[:1], node("Div", "p p", "out", "quotient")], {}),
+        (GELU, {"unit": 1.1}),
+        (GELU, {"half": rand(H)}),
+    ],
+)
 def test_other_values_are_refused_as_before(nodes: list[Any], numbers: Any, tmp_path: Path) -> None:
     refused(written(tmp_path, nodes, **numbers), "is not supported|must read")

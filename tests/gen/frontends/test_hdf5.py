@@ -124,21 +124,24 @@ def test_member_that_unpacks_to_gigabytes_is_refused(path):
     refuse(path, "'config.json' unpacks to 83,886,080 bytes")
 
 
-@pytest.mark.parametrize("config", [
-    "[" * 100_000,
-    "[]",
-    "{}",
-    "null",
-    "{",
-    json.dumps({"class_name": "Sequential"}),
-    json.dumps({"class_name": "Sequential", "config": None}),
-    json.dumps({"class_name": "Sequential", "config": {"layers": []}}),
-    json.dumps({"class_name": "Sequential", "config": {"layers": [{"class_name": 3, "config": {}}]}}),
-    json.dumps({"class_name": "Sequential", "config": {"layers": [[]]}}),
-    json.dumps({"class_name": "Functional", "config": {"layers": [{"inbound_nodes": [[[[]]]]}]}}),
-    json.dumps(CONFIG).replace(f'"units": {H}', '"units": "many"'),
-    json.dumps(CONFIG).replace(f'"units": {H}', '"units": null'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "config",
+    [
+        "[" * 100_000,
+        "[]",
+        "{}",
+        "null",
+        "{",
+        json.dumps({"class_name": "Sequential"}),
+        json.dumps({"class_name": "Sequential", "config": None}),
+        json.dumps({"class_name": "Sequential", "config": {"layers": []}}),
+        json.dumps({"class_name": "Sequential", "config": {"layers": [{"class_name": 3, "config": {}}]}}),
+        json.dumps({"class_name": "Sequential", "config": {"layers": [[]]}}),
+        json.dumps({"class_name": "Functional", "config": {"layers": [{"inbound_nodes": [[[[]]]]}]}}),
+        json.dumps(CONFIG).replace(f'"units": {H}', '"units": "many"'),
+        json.dumps(CONFIG).replace(f'"units": {H}', '"units": null'),
+    ],
+)
 def test_other_descriptions_are_refused(path, config):
     refuse(save(path, config))
 

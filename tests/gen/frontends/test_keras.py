@@ -268,15 +268,20 @@ def stays_outside(path: Path) -> str:
     return note
 
 
-@pytest.mark.parametrize(("layers", "named"), [
-    (lambda: [L.UnitNormalization(), L.LSTM(5)], "(UnitNormalization)"),
-    (lambda: [L.Dense(4, activation="relu"), L.Conv1D(6, 3, padding="same"), L.LSTM(5, **ALL)],
-     "it must be causal"),
-    (lambda: [L.Conv1D(6, 5, strides=2), L.LSTM(5)], "it must be causal"),
-    (lambda: [L.Conv1D(6, 3, padding="causal", groups=2), L.LSTM(5)], "group=2 must be 1"),
-    (lambda: [L.ZeroPadding1D((2, 0)), L.LSTM(5, **ALL)], "zeros in front"),
-    (lambda: [L.Dense(3, activation="softmax"), L.LSTM(5)], "(Dense)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("layers", "named"),
+    [
+        (lambda: [L.UnitNormalization(), L.LSTM(5)], "(UnitNormalization)"),
+        (
+            lambda: [L.Dense(4, activation="relu"), L.Conv1D(6, 3, padding="same"), L.LSTM(5, **ALL)],
+            "it must be causal",
+        ),
+        (lambda: [L.Conv1D(6, 5, strides=2), L.LSTM(5)], "it must be causal"),
+        (lambda: [L.Conv1D(6, 3, padding="causal", groups=2), L.LSTM(5)], "group=2 must be 1"),
+        (lambda: [L.ZeroPadding1D((2, 0)), L.LSTM(5, **ALL)], "zeros in front"),
+        (lambda: [L.Dense(3, activation="softmax"), L.LSTM(5)], "(Dense)"),
+    ],
+)
 def test_layers_in_front_that_the_core_cannot_compute_stay_outside(
     layers: Any, named: str, tmp_path: Path
 ) -> None:
@@ -289,27 +294,36 @@ def test_a_layer_that_is_called_twice_stays_outside(tmp_path: Path) -> None:
     assert "is called 2 times" in stays_outside(path)
 
 
-@pytest.mark.parametrize(("layers", "named"), [
-    (lambda: [L.LSTM(5, activation="celu", **ALL)], "activation='celu'"),
-    (lambda: [L.LSTM(5, **ALL), L.AveragePooling1D(3, strides=1)], "must be causal"),
-    (lambda: [L.LSTM(5, **ALL), L.AveragePooling1D(2)], "stands before a stride of 2"),
-    (lambda: [L.LSTM(5, **ALL), L.ZeroPadding1D((2, 0))], "2 steps of zeros in front"),
-    (lambda: [L.LSTM(5, **ALL), L.ZeroPadding1D((2, 0)), L.Dense(3)],
-     "zeros in front, which only a causal convolution may do"),
-    (lambda: [L.LSTM(5, **ALL), L.ZeroPadding1D((0, 2)), L.Conv1D(6, 3)], "must put zeros in front"),
-    (lambda: [L.LSTM(5, **ALL), L.UnitNormalization()], "UnitNormalization"),
-    (lambda: [L.LSTM(5, **ALL), L.Softmax(axis=1)], "only layers along the features are supported"),
-    (lambda: [L.LSTM(5, **ALL), L.TimeDistributed(L.RepeatVector(2))],
-     "wraps RepeatVector, but must wrap"),
-    (lambda: [L.Dropout(0.5)], "must have a layer"),
-    # Layers in a function's place have arguments, and names that a function may have, too.
-    (lambda: [L.LSTM(5), L.Dense(3, activation=L.ELU(alpha=0.1, name="elu"))], "activation='ELU'"),
-    (lambda: [L.LSTM(5), L.Activation(L.ReLU(max_value=0.1, name="relu"))], "activation='ReLU'"),
-    (lambda: [L.LSTM(5, activation=L.LeakyReLU(0.9, name="tanh"))], "activation='LeakyReLU'"),
-    (lambda: [L.LSTM(5, **ALL), L.Dense(3, activation=L.Softmax(axis=1))], "activation='Softmax'"),
-    (lambda: [L.Bidirectional(L.LSTM(5, go_backwards=True), backward_layer=L.LSTM(5))],
-     "a forward layer with go_backwards"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("layers", "named"),
+    [
+        (lambda: [L.LSTM(5, activation="celu", **ALL)], "activation='celu'"),
+        (lambda: [L.LSTM(5, **ALL), L.AveragePooling1D(3, strides=1)], "must be causal"),
+        (lambda: [L.LSTM(5, **ALL), L.AveragePooling1D(2)], "stands before a stride of 2"),
+        (lambda: [L.LSTM(5, **ALL), L.ZeroPadding1D((2, 0))], "2 steps of zeros in front"),
+        (
+            lambda: [L.LSTM(5, **ALL), L.ZeroPadding1D((2, 0)), L.Dense(3)],
+            "zeros in front, which only a causal convolution may do",
+        ),
+        (lambda: [L.LSTM(5, **ALL), L.ZeroPadding1D((0, 2)), L.Conv1D(6, 3)], "must put zeros in front"),
+        (lambda: [L.LSTM(5, **ALL), L.UnitNormalization()], "UnitNormalization"),
+        (lambda: [L.LSTM(5, **ALL), L.Softmax(axis=1)], "only layers along the features are supported"),
+        (
+            lambda: [L.LSTM(5, **ALL), L.TimeDistributed(L.RepeatVector(2))],
+            "wraps RepeatVector, but must wrap",
+        ),
+        (lambda: [L.Dropout(0.5)], "must have a layer"),
+        # Layers in a function's place have arguments, and names that a function may have, too.
+        (lambda: [L.LSTM(5), L.Dense(3, activation=L.ELU(alpha=0.1, name="elu"))], "activation='ELU'"),
+        (lambda: [L.LSTM(5), L.Activation(L.ReLU(max_value=0.1, name="relu"))], "activation='ReLU'"),
+        (lambda: [L.LSTM(5, activation=L.LeakyReLU(0.9, name="tanh"))], "activation='LeakyReLU'"),
+        (lambda: [L.LSTM(5, **ALL), L.Dense(3, activation=L.Softmax(axis=1))], "activation='Softmax'"),
+        (
+            lambda: [L.Bidirectional(L.LSTM(5, go_backwards=True), backward_layer=L.LSTM(5))],
+            "a forward layer with go_backwards",
+        ),
+    ],
+)
 def test_what_is_not_supported_is_refused_by_name(layers: Any, named: str, tmp_path: Path) -> None:
     _, path = save(tmp_path, ".keras", *layers())
     with pytest.raises(ModelError) as error:
@@ -319,11 +333,14 @@ def test_what_is_not_supported_is_refused_by_name(layers: Any, named: str, tmp_p
 
 
 @pytest.mark.parametrize("suffix", [".keras", ".h5"])
-@pytest.mark.parametrize("tail", [
-    lambda: [L.Dense(3, activation="softmax")],
-    lambda: [L.Dense(3), L.Softmax()],
-    lambda: [L.Dense(3), L.Activation("softmax")],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "tail",
+    [
+        lambda: [L.Dense(3, activation="softmax")],
+        lambda: [L.Dense(3), L.Softmax()],
+        lambda: [L.Dense(3), L.Activation("softmax")],
+    ],
+)
 def test_softmax_at_the_end_stays_with_the_host(tail: Any, suffix: str, tmp_path: Path) -> None:
     model, path = save(tmp_path, suffix, L.LSTM(5), *tail())
     result = read_model(path)
@@ -334,13 +351,16 @@ def test_softmax_at_the_end_stays_with_the_host(tail: Any, suffix: str, tmp_path
 
 
 @pytest.mark.parametrize("suffix", [".keras", ".h5"])
-@pytest.mark.parametrize(("end", "function"), [
-    (lambda **its: L.Dense(3, **its), "sigmoid"),
-    (lambda **its: L.Dense(3, **its), "log_sigmoid"),
-    (lambda **its: L.Dense(3, **its), "softmax"),
-    (lambda **its: L.TimeDistributed(L.Dense(3, **its)), "gelu"),
-    (lambda **its: L.Conv1D(3, 2, padding="causal", **its), "gelu"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("end", "function"),
+    [
+        (lambda **its: L.Dense(3, **its), "sigmoid"),
+        (lambda **its: L.Dense(3, **its), "log_sigmoid"),
+        (lambda **its: L.Dense(3, **its), "softmax"),
+        (lambda **its: L.TimeDistributed(L.Dense(3, **its)), "gelu"),
+        (lambda **its: L.Conv1D(3, 2, padding="causal", **its), "gelu"),
+    ],
+)
 def test_an_activation_can_stay_outside(end: Any, function: str, suffix: str, tmp_path: Path) -> None:
     """At the end, and of a layer that others read, whose name may stand before ``:linear``."""
     last = end(activation=function)
@@ -356,17 +376,26 @@ def test_an_activation_can_stay_outside(end: Any, function: str, suffix: str, tm
     assert result.report.output == "scores:linear"
 
 
-@pytest.mark.parametrize(("layers", "output", "named"), [
-    (lambda: [L.LSTM(5, name="r"), L.Dense(3)], "r:linear", "output='r'"),
-    (lambda: [L.LSTM(5, **ALL), L.TimeDistributed(L.Dropout(0.5), name="d")], "d:linear",
-     "layer 'd' (TimeDistributed) has no linear result"),
-    (lambda: [L.LSTM(5), L.Dense(3)], "d:linear",
-     "`output` must name a layer of the model, but there is none of the name 'd:linear'"),
-    (lambda: [L.LSTM(5), L.Dense(3, name="d")], "d:relu", "but there is none of the name 'd:relu'"),
-    (lambda: [L.LSTM(5), L.Dense(3, "celu", name="d")], None, "output='d:linear'"),
-    (lambda: [L.LSTM(5), L.Dense(3, "softmax", name="d"), L.Dense(2)], None, "output='d:linear'"),
-    (lambda: [L.LSTM(5), L.Dense(3, name="d"), L.Activation("celu")], None, "output='d'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("layers", "output", "named"),
+    [
+        (lambda: [L.LSTM(5, name="r"), L.Dense(3)], "r:linear", "output='r'"),
+        (
+            lambda: [L.LSTM(5, **ALL), L.TimeDistributed(L.Dropout(0.5), name="d")],
+            "d:linear",
+            "layer 'd' (TimeDistributed) has no linear result",
+        ),
+        (
+            lambda: [L.LSTM(5), L.Dense(3)],
+            "d:linear",
+            "`output` must name a layer of the model, but there is none of the name 'd:linear'",
+        ),
+        (lambda: [L.LSTM(5), L.Dense(3, name="d")], "d:relu", "but there is none of the name 'd:relu'"),
+        (lambda: [L.LSTM(5), L.Dense(3, "celu", name="d")], None, "output='d:linear'"),
+        (lambda: [L.LSTM(5), L.Dense(3, "softmax", name="d"), L.Dense(2)], None, "output='d:linear'"),
+        (lambda: [L.LSTM(5), L.Dense(3, name="d"), L.Activation("celu")], None, "output='d'"),
+    ],
+)
 def test_ends_before_an_activation_are_refused_and_offered_by_name(
     layers: Any, output: str | None, named: str, tmp_path: Path
 ) -> None:
@@ -499,21 +528,34 @@ def _encoder(x: Any) -> Any:
     return L.LSTM(5)(y, initial_state=states)
 
 
-@pytest.mark.parametrize(("build", "named"), [
-    (_encoder, "begins in the final state of layer .*, as a decoder does"),
-    (lambda x: L.Dense(2)(L.LSTM(5, return_state=True, **ALL)(x)[2]),
-     "the final state c .* is read by layer"),
-    (lambda x: L.Dense(2)(L.Bidirectional(L.GRU(5, return_state=True))(x)[1]),
-     "the final state c .* is read by"),
-    (lambda x: L.Concatenate(axis=1)([x, L.LSTM(INPUTS, **ALL)(x)]),
-     "only layers along the features are supported"),
-    (lambda x: L.Add()([L.LSTM(INPUTS)(x), L.LSTM(INPUTS, **ALL)(x)]), "joins tensors of different axes"),
-    (lambda x: L.Add()([x, L.Bidirectional(L.LSTM(2, **ALL))(x)]), "bidirectional or reverse layer"),
-    (lambda x: L.GRU(5)(x, initial_state=keras.ops.ones((3, 5))),
-     "numbers that are stored in the file, as initial_state"),
-    (lambda x: L.LSTM(5)(x, mask=np.array([[True] * 4 + [False] * 3] * 3)),
-     "numbers that are stored in the file, as mask"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("build", "named"),
+    [
+        (_encoder, "begins in the final state of layer .*, as a decoder does"),
+        (
+            lambda x: L.Dense(2)(L.LSTM(5, return_state=True, **ALL)(x)[2]),
+            "the final state c .* is read by layer",
+        ),
+        (
+            lambda x: L.Dense(2)(L.Bidirectional(L.GRU(5, return_state=True))(x)[1]),
+            "the final state c .* is read by",
+        ),
+        (
+            lambda x: L.Concatenate(axis=1)([x, L.LSTM(INPUTS, **ALL)(x)]),
+            "only layers along the features are supported",
+        ),
+        (lambda x: L.Add()([L.LSTM(INPUTS)(x), L.LSTM(INPUTS, **ALL)(x)]), "joins tensors of different axes"),
+        (lambda x: L.Add()([x, L.Bidirectional(L.LSTM(2, **ALL))(x)]), "bidirectional or reverse layer"),
+        (
+            lambda x: L.GRU(5)(x, initial_state=keras.ops.ones((3, 5))),
+            "numbers that are stored in the file, as initial_state",
+        ),
+        (
+            lambda x: L.LSTM(5)(x, mask=np.array([[True] * 4 + [False] * 3] * 3)),
+            "numbers that are stored in the file, as mask",
+        ),
+    ],
+)
 def test_branches_that_are_not_supported_are_refused(build: Any, named: str, tmp_path: Path) -> None:
     _, path = functional(tmp_path, ".keras", build)
     refused(path, named)
@@ -565,10 +607,13 @@ def test_results_of_several_layers(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(found[-1] if wanted.ndim == 2 else found.swapaxes(0, 1), wanted, atol=1e-5)
 
 
-@pytest.mark.parametrize(("damage", "named"), [
-    (lambda layers: layers[::-1], "which it reads; save the model again"),
-    (lambda layers: layers[1:], "reads a layer .* that the model does not have"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda layers: layers[::-1], "which it reads; save the model again"),
+        (lambda layers: layers[1:], "reads a layer .* that the model does not have"),
+    ],
+)
 def test_files_whose_layers_do_not_fit_are_refused(damage: Any, named: str, tmp_path: Path) -> None:
     _, path = functional(tmp_path, ".h5", BRANCHES["add"])
     with h5py.File(path, "r+") as file:

@@ -224,15 +224,24 @@ def rounded(tmp_path: Path) -> Path:
     return tmp_path / "model.h5"
 
 
-@pytest.mark.parametrize(("array", "make", "named"), [
-    ("lstm_cell/kernel", lambda found: (found * 50).astype("int8"),
-     "nothing says what scale these integers"),
-    ("first/bias", lambda found: (found * 50).astype("int8"), "nothing says what scale these integers"),
-    ("first/kernel_scale", lambda found: None,
-     "in the mode int8, but the file has not all of kernel, kernel_scale"),
-    ("first/kernel_scale", lambda found: found[:1], "its scale must have shape (6,)"),
-    ("first/kernel", lambda found: None, "no weights in the file"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("array", "make", "named"),
+    [
+        (
+            "lstm_cell/kernel",
+            lambda found: (found * 50).astype("int8"),
+            "nothing says what scale these integers",
+        ),
+        ("first/bias", lambda found: (found * 50).astype("int8"), "nothing says what scale these integers"),
+        (
+            "first/kernel_scale",
+            lambda found: None,
+            "in the mode int8, but the file has not all of kernel, kernel_scale",
+        ),
+        ("first/kernel_scale", lambda found: found[:1], "its scale must have shape (6,)"),
+        ("first/kernel", lambda found: None, "no weights in the file"),
+    ],
+)
 def test_integers_that_no_rule_explains_are_refused(rounded: Path, array: str, make: Any, named: str) -> None:
     refused(changed(rounded, array, make), re.escape(named))
 

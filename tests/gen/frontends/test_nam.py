@@ -83,8 +83,10 @@ def test_calibration_begins_in_the_state(tmp_path: Path) -> None:
 CHANGES = [
     (lambda f: f | {"architecture": "WaveNet"}, "must be of the architecture 'LSTM', not 'WaveNet'"),
     (lambda f: f | {"weights": f["weights"][:-1]}, "'weights' ends within the head's bias: 1 numbers"),
-    (lambda f: f | {"weights": f["weights"][:60]},
-     "ends within weights of layer 0: 80 numbers must be left, but 60"),
+    (
+        lambda f: f | {"weights": f["weights"][:60]},
+        "ends within weights of layer 0: 80 numbers must be left, but 60",
+    ),
     (lambda f: f | {"weights": [*f["weights"], 1.0]}, "'weights' has 1 numbers more"),
     (lambda f: f | {"weights": "many"}, "an object 'config' and a list 'weights'"),
     (lambda f: f | {"weights": [[1.0], 2.0]}, "one list of numbers"),
@@ -96,7 +98,7 @@ CHANGES = [
     (lambda f: f | {"config": f["config"] | {"num_layers": True}}, "'num_layers' of 1 or more, not True"),
     (lambda f: f | {"config": f["config"] | {"hidden_size": 10**7}}, "may have together"),
     (lambda f: [f], "must hold an object of JSON, not list"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("change", "words"), CHANGES, ids=[words[:30] for _, words in CHANGES])

@@ -79,11 +79,14 @@ def test_norms_over_other_axes_are_refused() -> None:
 # ONNX
 
 
-@pytest.mark.parametrize(("kind", "inputs", "attributes"), [
-    ("LayerNormalization", "s g b", {"axis": -1, "epsilon": 0.01}),
-    ("LayerNormalization", "s g", {"axis": 2}),
-    ("RMSNormalization", "s g", {"epsilon": 0.001}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "inputs", "attributes"),
+    [
+        ("LayerNormalization", "s g b", {"axis": -1, "epsilon": 0.01}),
+        ("LayerNormalization", "s g", {"axis": 2}),
+        ("RMSNormalization", "s g", {"epsilon": 0.001}),
+    ],
+)
 def test_onnx(kind: str, inputs: str, attributes: dict[str, Any], tmp_path: Path) -> None:
     nodes, weights = squeezed()
     weights += [const("g", rand(H)), const("b", rand(H))]
@@ -111,12 +114,15 @@ def test_onnxruntimes_operator(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("read_here")
-@pytest.mark.parametrize(("kind", "options"), [
-    ("LayerNormalization", {}),
-    ("LayerNormalization", {"center": False, "epsilon": 0.1}),
-    ("LayerNormalization", {"scale": False, "axis": [-1]}),
-    ("RMSNormalization", {}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("LayerNormalization", {}),
+        ("LayerNormalization", {"center": False, "epsilon": 0.1}),
+        ("LayerNormalization", {"scale": False, "axis": [-1]}),
+        ("RMSNormalization", {}),
+    ],
+)
 def test_keras(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
     os.environ.setdefault("KERAS_BACKEND", "torch")
     import keras

@@ -50,14 +50,18 @@ def test_two_lstms_and_dense_layers(path, opset):
     else:
         squeezes = [node("Squeeze", "y1", "s1", axes=[1]), node("Squeeze", "y2", "s2", "q2", axes=[1])]
     nodes = [
-        *first, squeezes[0], *second, squeezes[1],
+        *first,
+        squeezes[0],
+        *second,
+        squeezes[1],
         node("Relu", "s2", "r"),
-        node("MatMul", "r m", "mm", "fc1"), node("Add", "c mm", "a"), node("Tanh", "a", "t"),
-        node("MatMul", "t m2", "mm2", "fc2"), node("Sigmoid", "mm2", "out"),
-    ]  # fmt: skip
-    weights = [
-        *w1, *w2, const("m", rand(H, 4)), const("c", rand(4)), const("m2", rand(4, O)), ints("ax", 1)
-    ]  # fmt: skip
+        node("MatMul", "r m", "mm", "fc1"),
+        node("Add", "c mm", "a"),
+        node("Tanh", "a", "t"),
+        node("MatMul", "t m2", "mm2", "fc2"),
+        node("Sigmoid", "mm2", "out"),
+    ]
+    weights = [*w1, *w2, const("m", rand(H, 4)), const("c", rand(4)), const("m2", rand(4, O)), ints("ax", 1)]
     save(path, nodes, weights, opset=opset)
     network, x = read_model(path).network, rand(6, 3, I)
     close(run_float(network, x).y, run(path, x))
@@ -68,10 +72,12 @@ def test_two_lstms_and_dense_layers(path, opset):
 def test_conv_head_as_in_silero(path):
     nodes, weights = squeezed()
     nodes += [
-        node("Relu", "s", "r"), node("Transpose", "r", "t", perm=[1, 2, 0]),
-        node("Conv", "t k kb", "v", kernel_shape=[1]), node("Sigmoid", "v", "g"),
+        node("Relu", "s", "r"),
+        node("Transpose", "r", "t", perm=[1, 2, 0]),
+        node("Conv", "t k kb", "v", kernel_shape=[1]),
+        node("Sigmoid", "v", "g"),
         node("Reshape", "g shape", "out"),
-    ]  # fmt: skip
+    ]
     weights += [const("k", rand(1, H, 1)), const("kb", rand(1)), ints("shape", -1)]
     save(path, nodes, weights)
     network, x = read_model(path).network, rand(7, 1, I)
@@ -111,9 +117,10 @@ def test_gemm_with_transposed_input(path):
 def test_reshape_that_keeps_features(path, shape):
     nodes, weights = lstm()
     nodes += [
-        node("Transpose", "y", "t", perm=[0, 2, 1, 3]), node("Reshape", "t shape", "s"),
+        node("Transpose", "y", "t", perm=[0, 2, 1, 3]),
+        node("Reshape", "t shape", "s"),
         node("MatMul", "s w", "out"),
-    ]  # fmt: skip
+    ]
     weights += [ints("shape", *shape), const("w", rand(H, O))]
     save(path, nodes, weights)
     x = rand(5, 2, I)
@@ -122,24 +129,34 @@ def test_reshape_that_keeps_features(path, shape):
 
 MEASURED = {  # nodes that make "shape" of sizes, behind t of axes (steps, sequences, 1, features)
     "taken one by one": [
-        node("Shape", "t", "all"), node("Gather", "all i01", "front"), node("Gather", "all i3", "last", "g2"),
+        node("Shape", "t", "all"),
+        node("Gather", "all i01", "front"),
+        node("Gather", "all i3", "last", "g2"),
         node("Concat", "front last", "shape", axis=0),
     ],
     "multiplied": [
-        node("Shape", "t", "all"), node("Slice", "all i0 i2", "front", "s1"),
-        node("Slice", "all i2 i4", "two", "s2"), node("ReduceProd", "two", "one", keepdims=0),
-        node("Unsqueeze", "one i0", "last"), node("Concat", "front last", "shape", axis=0),
+        node("Shape", "t", "all"),
+        node("Slice", "all i0 i2", "front", "s1"),
+        node("Slice", "all i2 i4", "two", "s2"),
+        node("ReduceProd", "two", "one", keepdims=0),
+        node("Unsqueeze", "one i0", "last"),
+        node("Concat", "front last", "shape", axis=0),
     ],
     "divided": [
-        node("Shape", "x", "in"), node("Slice", "in i0 i1", "steps", "cut"), node("Size", "t", "size"),
-        node("Unsqueeze", "size i0", "whole"), node("Div", "whole features", "rows", "d1"),
-        node("Div", "rows steps", "n", "d2"), node("Concat", "steps n features", "shape", axis=0),
+        node("Shape", "x", "in"),
+        node("Slice", "in i0 i1", "steps", "cut"),
+        node("Size", "t", "size"),
+        node("Unsqueeze", "size i0", "whole"),
+        node("Div", "whole features", "rows", "d1"),
+        node("Div", "rows steps", "n", "d2"),
+        node("Concat", "steps n features", "shape", axis=0),
     ],
     "with the rest left open": [
-        node("Shape", "x", "in", start=0, end=1), node("Cast", "in", "steps", to=7),
+        node("Shape", "x", "in", start=0, end=1),
+        node("Cast", "in", "steps", to=7),
         node("Concat", "steps minus features", "shape", axis=0),
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("how", MEASURED)
@@ -164,10 +181,14 @@ def test_reshape_that_takes_steps_for_sequences_is_refused(path, order):
     first, w1 = lstm()
     second, w2 = lstm(x="s", y="out", name="two", inputs=H)
     nodes = [
-        *first, node("Transpose", "y", "t", perm=[0, 2, 1, 3]), node("Shape", "t", "all"),
-        node("Gather", f"all {order}", "front"), node("Concat", "front features", "shape", axis=0),
-        node("Reshape", "t shape", "s"), *second,
-    ]  # fmt: skip
+        *first,
+        node("Transpose", "y", "t", perm=[0, 2, 1, 3]),
+        node("Shape", "t", "all"),
+        node("Gather", f"all {order}", "front"),
+        node("Concat", "front features", "shape", axis=0),
+        node("Reshape", "t shape", "s"),
+        *second,
+    ]
     save(path, nodes, [*w1, *w2, ints("i10", 1, 0), ints("i00", 0, 0), ints("features", H)])
     refused(path, r"LSTM node 'two' must read axes \(T, N, F\)")
 
@@ -226,13 +247,16 @@ def test_the_order_of_steps_and_sequences_behind_other_nodes(path, front, batch_
     assert report.input == "x" and report.batch_first == batch_first
 
 
-@pytest.mark.parametrize(("turns", "layout", "first"), [
-    ([(1, 0, 2)], 0, True),
-    ([(1, 0, 2)], 1, False),
-    ([(0, 2, 1)], 0, False),
-    ([(0, 2, 1), (2, 0, 1)], 0, True),
-    ([(1, 0, 2), (1, 0, 2)], 0, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("turns", "layout", "first"),
+    [
+        ([(1, 0, 2)], 0, True),
+        ([(1, 0, 2)], 1, False),
+        ([(0, 2, 1)], 0, False),
+        ([(0, 2, 1), (2, 0, 1)], 0, True),
+        ([(1, 0, 2), (1, 0, 2)], 0, False),
+    ],
+)
 def test_permuted_axes_are_followed_to_the_input(path, turns, layout, first):
     nodes, weights = lstm(layout=layout)
     nodes[0].input[0] = f"permuted{len(turns)}"
@@ -363,10 +387,13 @@ def test_output_cuts_before_an_unsupported_operator(path):
 # What is refused, by name
 
 
-@pytest.mark.parametrize(("extra", "words"), [
-    (["lens"], "input sequence_lens"),
-    (["", "made"], "input initial_h is computed by ReduceSum node 'sum'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        (["lens"], "input sequence_lens"),
+        (["", "made"], "input initial_h is computed by ReduceSum node 'sum'"),
+    ],
+)
 def test_lstm_input_is_refused_by_name(path, extra, words):
     nodes, weights = squeezed(extra=extra)
     weights += [const("lens", np.array([3], np.int32)), const("ones", np.ones((1, 1, H), np.float32))]
@@ -392,15 +419,18 @@ def test_zero_state_is_fine(path):
     assert read_model(path).network.outputs == H
 
 
-@pytest.mark.parametrize(("weight", "value", "words"), [
-    (0, rand(1, 4 * H + 1, I), r"input W \('rec.W'\) must have shape"),
-    (0, rand(4 * H, I), r"input W \('rec.W'\) must have shape \(1, 24, I\), not \(24, 5\)"),
-    (1, rand(1, 4 * H, H + 1), r"input R \('rec.R'\) must have shape"),
-    (2, rand(1, 4 * H), r"input B \('rec.B'\) must have shape"),
-    (0, np.full((1, 4 * H, I), np.nan, np.float32), r"input W \('rec.W'\).*120 of 120 are NaN"),
-    (2, np.full((1, 8 * H), np.inf, np.float32), r"input B \('rec.B'\).*infinite"),
-    (1, np.ones((1, 4 * H, H), np.int8), r"input R \('rec.R'\) must be one of float16.*int8"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("weight", "value", "words"),
+    [
+        (0, rand(1, 4 * H + 1, I), r"input W \('rec.W'\) must have shape"),
+        (0, rand(4 * H, I), r"input W \('rec.W'\) must have shape \(1, 24, I\), not \(24, 5\)"),
+        (1, rand(1, 4 * H, H + 1), r"input R \('rec.R'\) must have shape"),
+        (2, rand(1, 4 * H), r"input B \('rec.B'\) must have shape"),
+        (0, np.full((1, 4 * H, I), np.nan, np.float32), r"input W \('rec.W'\).*120 of 120 are NaN"),
+        (2, np.full((1, 8 * H), np.inf, np.float32), r"input B \('rec.B'\).*infinite"),
+        (1, np.ones((1, 4 * H, H), np.int8), r"input R \('rec.R'\) must be one of float16.*int8"),
+    ],
+)
 def test_damaged_weights(path, weight, value, words):
     nodes, weights = squeezed()
     weights[weight] = const(weights[weight].name, value)
@@ -415,11 +445,14 @@ def test_weights_from_an_input_are_refused(path):
     refused(path, r"input W \('rec.W'\) must be constant")
 
 
-@pytest.mark.parametrize(("ends", "host"), [
-    ([("Softmax", -1)], "rtlstm.host.softmax(y)"),
-    ([("LogSoftmax", 2)], "numpy.log(rtlstm.host.softmax(y))"),
-    ([("Softmax", -1), ("ArgMax", 2)], "rtlstm.host.argmax(y)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("ends", "host"),
+    [
+        ([("Softmax", -1)], "rtlstm.host.softmax(y)"),
+        ([("LogSoftmax", 2)], "numpy.log(rtlstm.host.softmax(y))"),
+        ([("Softmax", -1), ("ArgMax", 2)], "rtlstm.host.argmax(y)"),
+    ],
+)
 def test_classes_stay_with_the_host(path, ends, host):
     nodes, weights = squeezed()
     for number, (kind, axis) in enumerate(ends):
@@ -457,33 +490,39 @@ def dense_cases():
         ([node("ReduceMean", "s", "out", axes=[0])], [], "takes a mean over steps, but how many"),
         ([node("ReduceMean", "s", "out", axes=[1])], [], "ReduceMean node 'reducemean' reduces axis 1"),
         (
-            [node("BatchNormalization", "s b b b b", "out")], [const("b", rand(H))],
+            [node("BatchNormalization", "s b b b b", "out")],
+            [const("b", rand(H))],
             "BatchNormalization node 'batchnormalization' works along axis 1",
         ),
         (
-            [node("BatchNormalization", "s b b b b", "out", training_mode=1)], [const("b", rand(H))],
+            [node("BatchNormalization", "s b b b b", "out", training_mode=1)],
+            [const("b", rand(H))],
             "BatchNormalization node 'batchnormalization': attribute training_mode must be 0",
         ),
         ([node("MatMul", "s x", "out")], [], "MatMul node 'matmul' multiplies two tensors"),
         (
             [node("Transpose", "s", "t", perm=[0, 2, 1]), node("Conv", "t k", "out", strides=[2])],
-            [const("k", rand(O, H, 1))], r"Conv node 'conv' must read axes \(N, F, T\)",
+            [const("k", rand(O, H, 1))],
+            r"Conv node 'conv' must read axes \(N, F, T\)",
         ),
         (
             [node("Transpose", "s", "t", perm=[0, 2, 1]), node("Conv", "t k", "out", pads=[1, 1])],
-            [const("k", rand(O, H, 3))], r"with pads=\[1, 1\] .* put 2 zeros in front",
+            [const("k", rand(O, H, 3))],
+            r"with pads=\[1, 1\] .* put 2 zeros in front",
         ),
         (
             [node("Transpose", "s", "t", perm=[0, 2, 1]), node("Conv", "t k", "out", group=2)],
-            [const("k", rand(2, H // 2, 1))], "Conv node 'conv': attribute group=2",
+            [const("k", rand(2, H // 2, 1))],
+            "Conv node 'conv': attribute group=2",
         ),
         (
             [node("Transpose", "s", "t", perm=[1, 2, 0]), node("MatMul", "t w", "out")],
-            [const("w", rand(4, O))], r"works along axis -1.*axes \(N, F, T\)",
+            [const("w", rand(4, O))],
+            r"works along axis -1.*axes \(N, F, T\)",
         ),
         ([node("MatMul", "s w", "out")], [const("w", rand(H + 1, O))], "reads 7 values, but .* 6"),
         ([node("Gather", "s i", "out", axis=0)], [ints("i", 1)], "element 1 of axis 0, which is the steps"),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(("more", "constants", "words"), dense_cases())
@@ -561,14 +600,17 @@ def test_old_opset(path):
 # Files
 
 
-@pytest.mark.parametrize(("content", "words"), [
-    (None, "there is no such file"),
-    (b"", "the file is empty"),
-    (b"\x00\xff garbage" * 9, "must be an ONNX model"),
-    (b"{}", "the file is text"),
-    (b"\x89HDF\r\n\x1a\n", "Keras"),
-    (b"PK\x03\x04", "damaged archive"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "there is no such file"),
+        (b"", "the file is empty"),
+        (b"\x00\xff garbage" * 9, "must be an ONNX model"),
+        (b"{}", "the file is text"),
+        (b"\x89HDF\r\n\x1a\n", "Keras"),
+        (b"PK\x03\x04", "damaged archive"),
+    ],
+)
 def test_files_that_are_no_model(path, content, words):
     if content is not None:
         path.write_bytes(content)

@@ -78,22 +78,31 @@ def test_constants_decide_by_themselves(tmp_path) -> None:
     )
 
 
-@pytest.mark.parametrize(("choices", "message"), [
-    ((), r"If node 'outer', whose condition is 'flag'; .* branch with `branches=\('outer:then',\)`"),
-    (("outer:else",), r"after the LSTM 'z' goes into If node 'inner', whose condition is 'flag'"),
-    (("outer",), r"branch must be NODE:then or NODE:else, not 'outer'"),
-    (("outer:both",), r"branch must be NODE:then or NODE:else, not 'outer:both'"),
-    (("other:then",), r"there is no 'other' \(any more\); there are: outer"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ((), r"If node 'outer', whose condition is 'flag'; .* branch with `branches=\('outer:then',\)`"),
+        (("outer:else",), r"after the LSTM 'z' goes into If node 'inner', whose condition is 'flag'"),
+        (("outer",), r"branch must be NODE:then or NODE:else, not 'outer'"),
+        (("outer:both",), r"branch must be NODE:then or NODE:else, not 'outer:both'"),
+        (("other:then",), r"there is no 'other' \(any more\); there are: outer"),
+    ],
+)
 def test_refusals(choices: tuple[str, ...], message: str, tmp_path) -> None:
     refused(two_lstms(tmp_path / "m.onnx"), message, ReadOptions(branches=choices))
 
 
-@pytest.mark.parametrize(("yes", "outputs", "words"), [
-    (np.array([True, False]), "r",
-     r"If node 'damaged': its condition must be one value, not of shape \(2,\)"),
-    (np.array(True), "r q", "If node 'damaged': its then branch must give 1 tensors, not 2"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("yes", "outputs", "words"),
+    [
+        (
+            np.array([True, False]),
+            "r",
+            r"If node 'damaged': its condition must be one value, not of shape \(2,\)",
+        ),
+        (np.array(True), "r q", "If node 'damaged': its then branch must give 1 tensors, not 2"),
+    ],
+)
 def test_damaged_conditions_are_refused(tmp_path, yes, outputs, words):
     nodes, weights = lstm(y="s")
     parts = branch("part", [node("Relu", "s", "r"), node("Tanh", "s", "q")], [], *outputs.split())

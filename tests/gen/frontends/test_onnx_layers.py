@@ -14,11 +14,25 @@ from rtlstm.sim.reference import run_float
 from rtlstm.spec.network import Bidirectional
 
 ACTIVATIONS = [
-    ("Elu", {}), ("Elu", {"alpha": 0.5}), ("HardSigmoid", {}), ("HardSigmoid", {"alpha": 0.3, "beta": 0.4}),
-    ("LeakyRelu", {}), ("LeakyRelu", {"alpha": 0.2}), ("Relu", {}), ("Sigmoid", {}), ("Softplus", {}),
-    ("Softsign", {}), ("Tanh", {}), ("ThresholdedRelu", {}), ("ThresholdedRelu", {"alpha": 0.1}),
-    ("Gelu", {}), ("Gelu", {"approximate": "tanh"}), ("HardSwish", {}), ("Mish", {}), ("Selu", {}),
-]  # fmt: skip
+    ("Elu", {}),
+    ("Elu", {"alpha": 0.5}),
+    ("HardSigmoid", {}),
+    ("HardSigmoid", {"alpha": 0.3, "beta": 0.4}),
+    ("LeakyRelu", {}),
+    ("LeakyRelu", {"alpha": 0.2}),
+    ("Relu", {}),
+    ("Sigmoid", {}),
+    ("Softplus", {}),
+    ("Softsign", {}),
+    ("Tanh", {}),
+    ("ThresholdedRelu", {}),
+    ("ThresholdedRelu", {"alpha": 0.1}),
+    ("Gelu", {}),
+    ("Gelu", {"approximate": "tanh"}),
+    ("HardSwish", {}),
+    ("Mish", {}),
+    ("Selu", {}),
+]
 
 
 def check(path, output="out", x=None, options=None, transpose=None):
@@ -80,9 +94,11 @@ def test_relu_at_the_end(path):
 
 def batch_norm(name, x, y, features):
     weights = [
-        const(f"{name}.s", rand(features)), const(f"{name}.b", rand(features)),
-        const(f"{name}.m", rand(features)), const(f"{name}.v", np.abs(rand(features)) + 0.3),
-    ]  # fmt: skip
+        const(f"{name}.s", rand(features)),
+        const(f"{name}.b", rand(features)),
+        const(f"{name}.m", rand(features)),
+        const(f"{name}.v", np.abs(rand(features)) + 0.3),
+    ]
     inputs = " ".join([x, *(weight.name for weight in weights)])
     return node("BatchNormalization", inputs, y, name, epsilon=1e-3), weights
 
@@ -94,13 +110,20 @@ def test_batch_norm_between_lstms_and_dense_layers_is_folded(path):
     norm2, w4 = batch_norm("norm2", "t3", "t4", H)
     norm3, w5 = batch_norm("norm3", "m1", "m2", O)
     nodes = [
-        *first, node("Squeeze", "y1 one_", "s1", "q1"),
-        node("Transpose", "s1", "t1", "p1", perm=[1, 2, 0]), norm1,
+        *first,
+        node("Squeeze", "y1 one_", "s1", "q1"),
+        node("Transpose", "s1", "t1", "p1", perm=[1, 2, 0]),
+        norm1,
         node("Transpose", "t2", "n1", "p2", perm=[2, 0, 1]),
-        *second, node("Squeeze", "y2 one_", "s2", "q2"), node("Relu", "s2", "r2"),
-        node("Transpose", "r2", "t3", "p3", perm=[1, 2, 0]), norm2, node("Conv", "t4 k", "m1"), norm3,
+        *second,
+        node("Squeeze", "y2 one_", "s2", "q2"),
+        node("Relu", "s2", "r2"),
+        node("Transpose", "r2", "t3", "p3", perm=[1, 2, 0]),
+        norm2,
+        node("Conv", "t4 k", "m1"),
+        norm3,
         node("Sigmoid", "m2", "out"),
-    ]  # fmt: skip
+    ]
     save(path, nodes, [*w1, *w2, *w3, *w4, *w5, ints("one_", 1), const("k", rand(O, H, 1))])
     network = check(path, transpose=(1, 2, 0))
     assert kinds(network) == ["lstm", "lstm", "dense"] and network.layers[2].input_relu
@@ -110,8 +133,11 @@ def test_batch_norm_before_relu_becomes_a_layer(path):
     nodes, weights = squeezed()
     norm, more = batch_norm("norm", "t", "n", H)
     nodes += [
-        node("Transpose", "s", "t", perm=[1, 2, 0]), norm, node("Relu", "n", "r"), node("Conv", "r k", "out")
-    ]  # fmt: skip
+        node("Transpose", "s", "t", perm=[1, 2, 0]),
+        norm,
+        node("Relu", "n", "r"),
+        node("Conv", "r k", "out"),
+    ]
     save(path, nodes, [*weights, *more, const("k", rand(O, H, 1))])
     layers = check(path, transpose=(1, 2, 0)).layers
     assert len(layers) == 3 and np.count_nonzero(layers[1].weight) == H and layers[1].activation == "relu"
@@ -120,9 +146,12 @@ def test_batch_norm_before_relu_becomes_a_layer(path):
 def test_batch_norm_and_dense_layer_before_the_lstm(path):
     nodes, weights = squeezed(x="v", inputs=O)
     nodes = [
-        node("Mul", "x scale", "a"), node("Add", "a shift", "b"), node("MatMul", "b w", "u"),
-        node("Tanh", "u", "v"), *nodes,
-    ]  # fmt: skip
+        node("Mul", "x scale", "a"),
+        node("Add", "a shift", "b"),
+        node("MatMul", "b w", "u"),
+        node("Tanh", "u", "v"),
+        *nodes,
+    ]
     weights += [const("scale", rand(I)), const("shift", rand(I)), const("w", rand(I, O))]
     save(path, nodes, weights, ["s"])
     assert kinds(check(path, "s")) == ["dense", "lstm"] and read_model(path).report.input == "x"
@@ -145,8 +174,10 @@ def test_constants_are_folded(path, kind, inputs, shape):
 def test_constant_along_another_axis_of_features(path):
     nodes, weights = squeezed()
     nodes += [
-        node("Transpose", "s", "t", perm=[1, 2, 0]), node("Mul", "t c", "a"), node("Conv", "a k", "out")
-    ]  # fmt: skip
+        node("Transpose", "s", "t", perm=[1, 2, 0]),
+        node("Mul", "t c", "a"),
+        node("Conv", "a k", "out"),
+    ]
     save(path, nodes, [*weights, const("c", rand(H, 1)), const("k", rand(O, H, 1))])
     check(path, transpose=(1, 2, 0))
 
@@ -191,10 +222,15 @@ def test_residual_of_an_input_transposed_otherwise_is_refused(path, turn, place)
     refused(path, words)
 
 
-@pytest.mark.parametrize("beside", [
-    [node("Softmax", "x", "other")], [node("Mul", "x x", "other")], [node("Identity", "x", "other")],
-    [node("MatMul", "x w", "t"), node("Tanh", "t", "other")],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "beside",
+    [
+        [node("Softmax", "x", "other")],
+        [node("Mul", "x x", "other")],
+        [node("Identity", "x", "other")],
+        [node("MatMul", "x w", "t"), node("Tanh", "t", "other")],
+    ],
+)
 def test_what_reads_the_input_alone_stays_outside(path, beside):
     nodes, weights = squeezed()
     save(path, [*nodes, *beside], [*weights, const("w", rand(I, O))], ["s", "other"])
@@ -241,7 +277,7 @@ def test_causal_convolution(path, place, how, dilation):
     turns = [
         node("Transpose", source, "t", "p1", perm=[1, 2, 0]),
         node("Transpose", "v", result, "p2", perm=[2, 0, 1]),
-    ]  # fmt: skip
+    ]
     nodes = [turns[0], *pad, conv, turns[1]]
     weights = [const("k", rand(O, width, 3)), const("b", rand(O))]
     weights += [ints("front", 0, 0, padding, 0, 0, 0)] if pad else []
@@ -252,15 +288,18 @@ def test_causal_convolution(path, place, how, dilation):
     assert kinds(check(path, end, x=rand(9, 2, I))) == expected
 
 
-@pytest.mark.parametrize(("pads", "more", "words"), [
-    ((0, 0, 1, 0, 0, 0), {}, r"with pads=\[0, 0\] and 1 zeros put in front it looks ahead"),
-    ((0, 0, 2, 0, 0, 1), {}, "Pad node 'pad' must put zeros in front of the steps"),
-    ((0, 1, 2, 0, 0, 0), {}, "Pad node 'pad' must put zeros in front of the steps"),
-    ((0, 0, 0, 0, 0, 0), {"strides": [2]}, "put 1 to 2 zeros in front of the steps"),
-    ((0, 0, 2, 0, 0, 0), {"strides": [0]}, r"attribute strides=\[0\] must be 1 or more"),
-    ((0, 0, 2, 0, 0, 0), {"strides": [2]}, "'rec' is recurrent and stands before a stride of 2"),
-    ((0, 0, 2, 0, 0, 0), {"auto_pad": "SAME_LOWER"}, "Conv node 'conv': attribute auto_pad=SAME_LOWER"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("pads", "more", "words"),
+    [
+        ((0, 0, 1, 0, 0, 0), {}, r"with pads=\[0, 0\] and 1 zeros put in front it looks ahead"),
+        ((0, 0, 2, 0, 0, 1), {}, "Pad node 'pad' must put zeros in front of the steps"),
+        ((0, 1, 2, 0, 0, 0), {}, "Pad node 'pad' must put zeros in front of the steps"),
+        ((0, 0, 0, 0, 0, 0), {"strides": [2]}, "put 1 to 2 zeros in front of the steps"),
+        ((0, 0, 2, 0, 0, 0), {"strides": [0]}, r"attribute strides=\[0\] must be 1 or more"),
+        ((0, 0, 2, 0, 0, 0), {"strides": [2]}, "'rec' is recurrent and stands before a stride of 2"),
+        ((0, 0, 2, 0, 0, 0), {"auto_pad": "SAME_LOWER"}, "Conv node 'conv': attribute auto_pad=SAME_LOWER"),
+    ],
+)
 def test_convolution_that_is_not_causal_is_refused(path, pads, more, words):
     nodes, weights = squeezed()
     nodes += [
@@ -301,27 +340,37 @@ JOINS = {
     "sum": ([node("ReduceSum", "y one", "j", keepdims=0)], "sum"),
     "mean": ([node("ReduceMean", "y", "j", axes=[1], keepdims=0)], "average"),
     "split and add": (
-        [node("Split", "y", "a b", axis=1), node("Add", "a b", "c"), node("Squeeze", "c one", "j")], "sum",
+        [node("Split", "y", "a b", axis=1), node("Add", "a b", "c"), node("Squeeze", "c one", "j")],
+        "sum",
     ),
     "gather and concatenate": (
         [
-            node("Gather", "y zero", "a", "g0", axis=1), node("Gather", "y minus", "b", "g1", axis=1),
+            node("Gather", "y zero", "a", "g0", axis=1),
+            node("Gather", "y minus", "b", "g1", axis=1),
             node("Concat", "a b", "j", axis=-1),
         ],
         "concat",
     ),
     "slice and mean": (
         [
-            node("Slice", "y i0 i1 one", "a", "s0"), node("Slice", "y i1 i2 one", "b", "s1"),
-            node("Mean", "a b", "c"), node("Squeeze", "c one", "j"),
+            node("Slice", "y i0 i1 one", "a", "s0"),
+            node("Slice", "y i1 i2 one", "b", "s1"),
+            node("Mean", "a b", "c"),
+            node("Squeeze", "c one", "j"),
         ],
         "average",
     ),
-}  # fmt: skip
+}
 JOIN_CONSTANTS = [
-    ints("all", 0, 0, -1), ints("sizes", -1, 2, 2 * H), ints("one", 1), const("zero", np.int64(0)),
-    const("minus", np.int64(-1)), ints("i0", 0), ints("i1", 1), ints("i2", 2),
-]  # fmt: skip
+    ints("all", 0, 0, -1),
+    ints("sizes", -1, 2, 2 * H),
+    ints("one", 1),
+    const("zero", np.int64(0)),
+    const("minus", np.int64(-1)),
+    ints("i0", 0),
+    ints("i1", 1),
+    ints("i2", 2),
+]
 
 
 @pytest.mark.parametrize("how", JOINS)
@@ -372,10 +421,14 @@ def test_stacked_bidirectional_with_constants_on_both_directions(path):
     first, w1 = bidirectional("one", y="y1")
     second, w2 = bidirectional("two", x="j1", y="y2", inputs=2 * H)
     nodes = [
-        *first, node("Mul", "y1 c", "m"), node("Relu", "m", "r"),
-        node("Transpose", "r", "t1", "p1", perm=[0, 2, 1, 3]), node("Reshape", "t1 all", "j1", "r1"),
-        *second, node("ReduceSum", "y2 one", "out", keepdims=0),
-    ]  # fmt: skip
+        *first,
+        node("Mul", "y1 c", "m"),
+        node("Relu", "m", "r"),
+        node("Transpose", "r", "t1", "p1", perm=[0, 2, 1, 3]),
+        node("Reshape", "t1 all", "j1", "r1"),
+        *second,
+        node("ReduceSum", "y2 one", "out", keepdims=0),
+    ]
     save(path, nodes, [*w1, *w2, const("c", rand(1, 2, 1, H)), *JOIN_CONSTANTS[:1], ints("one", 1)])
     check(path)
 
@@ -388,19 +441,24 @@ def test_dense_layer_on_directions_apart_is_refused(path):
 
 STATES = {
     "gathered": [
-        node("Gather", "h zero", "a", "g0", axis=0), node("Gather", "h minus", "b", "g1", axis=0),
+        node("Gather", "h zero", "a", "g0", axis=0),
+        node("Gather", "h minus", "b", "g1", axis=0),
         node("Concat", "a b", "j", axis=1),
     ],
     "reversed_output": [node("Transpose", "h", "t", perm=[1, 0, 2]), node("Reshape", "t all", "j")],
     "split": [
-        node("Split", "h", "a b", axis=0), node("Concat", "b a", "c", axis=-1), node("Squeeze", "c i0", "j"),
+        node("Split", "h", "a b", axis=0),
+        node("Concat", "b a", "c", axis=-1),
+        node("Squeeze", "c i0", "j"),
     ],
     "from the output": [
-        node("Gather", "y minus", "u", "g0", axis=0), node("Gather", "u zero", "a", "g1", axis=0),
-        node("Gather", "y zero", "v", "g2", axis=0), node("Gather", "v minus", "b", "g3", axis=0),
+        node("Gather", "y minus", "u", "g0", axis=0),
+        node("Gather", "u zero", "a", "g1", axis=0),
+        node("Gather", "y zero", "v", "g2", axis=0),
+        node("Gather", "v minus", "b", "g3", axis=0),
         node("Concat", "a b", "j", axis=1),
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("how", STATES)
@@ -455,9 +513,12 @@ def test_a_model_that_gives_only_all_states_has_all_layers(path, state):
     for at, each in enumerate((first, second), 1):
         each[0].output[2] = f"c{at}"
     nodes = [
-        *first, node("Transpose", "y1", "t1", "p1", perm=[0, 2, 1, 3]), node("Reshape", "t1 all", "j1", "r1"),
-        *second, node("Concat", f"{state}1 {state}2", "out", "c0", axis=0),
-    ]  # fmt: skip
+        *first,
+        node("Transpose", "y1", "t1", "p1", perm=[0, 2, 1, 3]),
+        node("Reshape", "t1 all", "j1", "r1"),
+        *second,
+        node("Concat", f"{state}1 {state}2", "out", "c0", axis=0),
+    ]
     save(path, nodes, [*w1, *w2, next(one for one in JOIN_CONSTANTS if one.name == "all")])
     network, x = read_model(path).network, rand(5, 2, I)
     assert kinds(network) == ["bidirectional", "bidirectional"]
@@ -480,12 +541,20 @@ def test_final_states_of_stacked_layers(path, how):
         ],
     }[how]  # fmt: skip
     nodes = [
-        *first, node("Transpose", "y1", "t1", "p1", perm=[0, 2, 1, 3]), node("Reshape", "t1 all", "j1", "r1"),
-        *second, node("Concat", "h1 h2", "h", "c0", axis=0), *taken, node("MatMul", "j w", "out"),
-    ]  # fmt: skip
+        *first,
+        node("Transpose", "y1", "t1", "p1", perm=[0, 2, 1, 3]),
+        node("Reshape", "t1 all", "j1", "r1"),
+        *second,
+        node("Concat", "h1 h2", "h", "c0", axis=0),
+        *taken,
+        node("MatMul", "j w", "out"),
+    ]
     constants = [
-        *JOIN_CONSTANTS, const("two", np.int64(2)), ints("end", 4), ints("flat", 0, -1),
-    ]  # fmt: skip
+        *JOIN_CONSTANTS,
+        const("two", np.int64(2)),
+        ints("end", 4),
+        ints("flat", 0, -1),
+    ]
     used = {name for each in nodes for name in each.input}
     constants = [constant for constant in constants if constant.name in used]
     save(path, nodes, [*w1, *w2, *constants, const("w", rand(2 * H, O))])
@@ -532,22 +601,30 @@ def pooled(path, opset=17, zeros=0, **attributes):
     return save(path, nodes, [*weights, ints("z", 0, 0, zeros, 0, 0, 0)], opset=opset)
 
 
-@pytest.mark.parametrize("attributes", [
-    {"kernel_shape": [3], "pads": [2, 0], "count_include_pad": 1},
-    {"kernel_shape": [3], "pads": [2, 0], "count_include_pad": 1, "ceil_mode": 1},
-    {"kernel_shape": [3], "dilations": [2], "zeros": 4, "opset": 19},
-    {"kernel_shape": [1]},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"kernel_shape": [3], "pads": [2, 0], "count_include_pad": 1},
+        {"kernel_shape": [3], "pads": [2, 0], "count_include_pad": 1, "ceil_mode": 1},
+        {"kernel_shape": [3], "dilations": [2], "zeros": 4, "opset": 19},
+        {"kernel_shape": [1]},
+    ],
+)
 def test_average_of_the_last_steps(path, attributes):
     pooled(path, **attributes)
     check(path)
 
 
-@pytest.mark.parametrize(("attributes", "words"), [
-    ({"pads": [2, 0]},
-     "attribute count_include_pad must be 1, since the core counts the zeros that pads"),
-    ({"pads": [2, 0], "count_include_pad": 1, "ceil_mode": 1, "strides": [2]}, "ceil_mode=1 must be 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("attributes", "words"),
+    [
+        (
+            {"pads": [2, 0]},
+            "attribute count_include_pad must be 1, since the core counts the zeros that pads",
+        ),
+        ({"pads": [2, 0], "count_include_pad": 1, "ceil_mode": 1, "strides": [2]}, "ceil_mode=1 must be 0"),
+    ],
+)
 def test_average_that_the_core_does_not_compute(path, attributes, words):
     refused(pooled(path, kernel_shape=[3], **attributes), f"AveragePool node 'averagepool': .*{words}")
 

@@ -24,12 +24,25 @@ from rtlstm.spec.parameters import Parameters
 PARAMETERS = Parameters(lanes=4, macs=2, streams=2, max_steps=8)
 INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
 NAMES = [
-    "test_gru_batchwise", "test_gru_bidirectional", "test_gru_defaults", "test_gru_reverse",
-    "test_gru_seq_length", "test_gru_with_initial_bias", "test_lstm_batchwise", "test_lstm_bidirectional",
-    "test_lstm_defaults", "test_lstm_reverse", "test_lstm_with_initial_bias", "test_lstm_with_peepholes",
-    "test_rnn_seq_length", "test_simple_rnn_batchwise", "test_simple_rnn_bidirectional",
-    "test_simple_rnn_defaults", "test_simple_rnn_reverse", "test_simple_rnn_with_initial_bias",
-]  # fmt: skip
+    "test_gru_batchwise",
+    "test_gru_bidirectional",
+    "test_gru_defaults",
+    "test_gru_reverse",
+    "test_gru_seq_length",
+    "test_gru_with_initial_bias",
+    "test_lstm_batchwise",
+    "test_lstm_bidirectional",
+    "test_lstm_defaults",
+    "test_lstm_reverse",
+    "test_lstm_with_initial_bias",
+    "test_lstm_with_peepholes",
+    "test_rnn_seq_length",
+    "test_simple_rnn_batchwise",
+    "test_simple_rnn_bidirectional",
+    "test_simple_rnn_defaults",
+    "test_simple_rnn_reverse",
+    "test_simple_rnn_with_initial_bias",
+]
 LIST_CASES = """
 import importlib, sys
 from pathlib import Path

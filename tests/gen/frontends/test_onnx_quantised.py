@@ -76,8 +76,11 @@ def test_static_quantiser_with_the_recurrent_node(path, kind, per_channel):
     report = inspect_model(found)
     assert report.input == "x"
     assert [(one.layer, one.weight) for one in report.integer_weights] == [
-        ("rec", "w_ih"), ("rec", "w_hh"), ("fc", "weight"), ("fc2", "weight"),
-    ]  # fmt: skip
+        ("rec", "w_ih"),
+        ("rec", "w_hh"),
+        ("fc", "weight"),
+        ("fc2", "weight"),
+    ]
     assert all(one.exact_bits == one.bits == 8 and set(one.steps) == {STEP} for one in report.integer_weights)
     text = notes(found)
     assert "rounds the input 'x' to 8 bits, -2 to 1.984 in steps of 0.01562" in text
@@ -188,8 +191,11 @@ def test_gemm_of_the_last_step(path, per_channel):
     rng = np.random.default_rng(11)
     x = inputs(rng)
     codes = {
-        "W": grid(rng, 1, 4 * H, I), "R": grid(rng, 1, 4 * H, H), "G": grid(rng, M, H), "b": grid(rng, M),
-    }  # fmt: skip
+        "W": grid(rng, 1, 4 * H, I),
+        "R": grid(rng, 1, 4 * H, H),
+        "G": grid(rng, M, H),
+        "b": grid(rng, M),
+    }
     nodes = [
         helper.make_node("LSTM", ["x", "W", "R"], ["", "h"], name="rec", hidden_size=H),
         node("Squeeze", "h ax", "last"),
@@ -228,8 +234,10 @@ def test_dynamic_convolution(path, kind):
     weights = [
         const("W", rng.normal(size=(1, 4 * H, I)).astype(np.float32)),
         const("R", rng.normal(size=(1, 4 * H, H)).astype(np.float32)),
-        const("K", weight), const("b", rng.normal(size=O).astype(np.float32)), ints("ax", 1),
-    ]  # fmt: skip
+        const("K", weight),
+        const("b", rng.normal(size=O).astype(np.float32)),
+        ints("ax", 1),
+    ]
     nodes = [
         node("LSTM", "x W R", "y0", "rec", hidden_size=H),
         node("Squeeze", "y0 ax", "y1"),
@@ -368,9 +376,13 @@ def rounded(path, second=None, middle=()):
     weights = [
         const("W", rng.normal(size=(1, 4 * H, I)).astype(np.float32)),
         const("R", rng.normal(size=(1, 4 * H, H)).astype(np.float32)),
-        const("s1", np.float32(1 / 128)), const("s2", np.float32(1 / 128 if second is None else second)),
-        const("z", np.int8(0)), const("low", np.int8(-64)), const("high", np.int8(63)), ints("ax", 1),
-    ]  # fmt: skip
+        const("s1", np.float32(1 / 128)),
+        const("s2", np.float32(1 / 128 if second is None else second)),
+        const("z", np.int8(0)),
+        const("low", np.int8(-64)),
+        const("high", np.int8(63)),
+        ints("ax", 1),
+    ]
     nodes = [
         node("LSTM", "x W R", "y0", "rec", hidden_size=H),
         node("Squeeze", "y0 ax", "y1"),
@@ -414,8 +426,9 @@ def test_integers_as_input_are_outside(path):
     weights = [
         const("W", rng.normal(size=(1, 4 * H, I)).astype(np.float32)),
         const("R", rng.normal(size=(1, 4 * H, H)).astype(np.float32)),
-        const("s", np.float32(0.5)), const("z", np.int8(0)),
-    ]  # fmt: skip
+        const("s", np.float32(0.5)),
+        const("z", np.int8(0)),
+    ]
     nodes = [
         node("DequantizeLinear", "x s z", "floats"),
         node("LSTM", "floats W R", "y", "rec", hidden_size=H),

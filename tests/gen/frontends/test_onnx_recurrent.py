@@ -18,10 +18,18 @@ from rtlstm.gen.frontends import inspect_model, read_model
 
 STEPS, BATCH, INPUTS, UNITS = 5, 3, 4, 6
 FUNCTIONS = {
-    "Affine": (0.6, 0.1), "Elu": (0.7,), "HardSigmoid": (0.3, 0.4), "LeakyRelu": (0.2,), "Relu": (),
-    "ScaledTanh": (0.8, 0.7), "Sigmoid": (), "Softplus": (), "Softsign": (), "Tanh": (),
+    "Affine": (0.6, 0.1),
+    "Elu": (0.7,),
+    "HardSigmoid": (0.3, 0.4),
+    "LeakyRelu": (0.2,),
+    "Relu": (),
+    "ScaledTanh": (0.8, 0.7),
+    "Sigmoid": (),
+    "Softplus": (),
+    "Softsign": (),
+    "Tanh": (),
     "ThresholdedRelu": (0.15,),
-}  # fmt: skip
+}
 USUAL = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 PLACES = [(kind, place) for kind in GATES for place in range(len(USUAL[kind]))]
 
@@ -176,27 +184,42 @@ def test_any_mixture(seed: int, tmp_path: Path) -> None:
 # What is refused, by name
 
 
-@pytest.mark.parametrize(("kind", "attributes", "words"), [
-    ("LSTM", {"direction": "sideways"}, "attribute direction='sideways' must be one of forward, reverse"),
-    ("LSTM", {"clip": 0.0}, "attribute clip=0 must be above 0"),
-    ("GRU", {"linear_before_reset": 2}, "attribute linear_before_reset=2 must be 0 or 1"),
-    ("LSTM", {"input_forget": 3}, "attribute input_forget=3 must be 0 or 1"),
-    ("RNN", {"layout": 2}, "attribute layout=2 must be 0 or 1"),
-    ("RNN", {"activations": ["Celu"]}, r"attribute activations=\['Celu'\] must be of Affine, .*Thresh"),
-    ("LSTM", {"activations": ["Tanh"]}, r"attribute activations=\['Tanh'\] must hold 3 for each of 1"),
-    ("RNN", {"direction": "bidirectional", "activations": ["Tanh"]},
-     r"attribute activations=\['Tanh'\] must hold 1 for each of 2 directions"),
-    ("RNN", {"activation_alpha": [0.5]},
-     r"attribute activation_alpha=\[0.5\] must hold one value for each .* which are none"),
-    ("RNN", {"activations": ["Elu"], "activation_beta": [0.5]},
-     r"attribute activation_beta=\[0.5\] must hold one value for each .* which are none"),
-    ("RNN", {"activations": ["ScaledTanh"]}, "attribute activation_alpha must be given for ScaledTanh"),
-    ("RNN", {"activations": ["Affine"], "activation_alpha": [1.0]},
-     "attribute activation_beta must be given for Affine, which has no default"),
-    ("RNN", {"clip": -1.0, "layout": 2}, "attribute clip=-1 must be above 0; attribute layout=2"),
-    ("GRU", {"hidden_size": 7}, r"input W \('W'\) must have shape \(1, 21, 4\), not \(1, 18, 4\)"),
-    ("GRU", {"direction": "bidirectional"}, r"input W \('W'\) must have shape \(2, 18, 4\)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "attributes", "words"),
+    [
+        ("LSTM", {"direction": "sideways"}, "attribute direction='sideways' must be one of forward, reverse"),
+        ("LSTM", {"clip": 0.0}, "attribute clip=0 must be above 0"),
+        ("GRU", {"linear_before_reset": 2}, "attribute linear_before_reset=2 must be 0 or 1"),
+        ("LSTM", {"input_forget": 3}, "attribute input_forget=3 must be 0 or 1"),
+        ("RNN", {"layout": 2}, "attribute layout=2 must be 0 or 1"),
+        ("RNN", {"activations": ["Celu"]}, r"attribute activations=\['Celu'\] must be of Affine, .*Thresh"),
+        ("LSTM", {"activations": ["Tanh"]}, r"attribute activations=\['Tanh'\] must hold 3 for each of 1"),
+        (
+            "RNN",
+            {"direction": "bidirectional", "activations": ["Tanh"]},
+            r"attribute activations=\['Tanh'\] must hold 1 for each of 2 directions",
+        ),
+        (
+            "RNN",
+            {"activation_alpha": [0.5]},
+            r"attribute activation_alpha=\[0.5\] must hold one value for each .* which are none",
+        ),
+        (
+            "RNN",
+            {"activations": ["Elu"], "activation_beta": [0.5]},
+            r"attribute activation_beta=\[0.5\] must hold one value for each .* which are none",
+        ),
+        ("RNN", {"activations": ["ScaledTanh"]}, "attribute activation_alpha must be given for ScaledTanh"),
+        (
+            "RNN",
+            {"activations": ["Affine"], "activation_alpha": [1.0]},
+            "attribute activation_beta must be given for Affine, which has no default",
+        ),
+        ("RNN", {"clip": -1.0, "layout": 2}, "attribute clip=-1 must be above 0; attribute layout=2"),
+        ("GRU", {"hidden_size": 7}, r"input W \('W'\) must have shape \(1, 21, 4\), not \(1, 18, 4\)"),
+        ("GRU", {"direction": "bidirectional"}, r"input W \('W'\) must have shape \(2, 18, 4\)"),
+    ],
+)
 def test_attribute_is_refused_by_name(kind: str, attributes: dict, words: str, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(recurrent_model(kind, arrays(kind), **attributes), path)

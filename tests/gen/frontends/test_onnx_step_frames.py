@@ -122,12 +122,15 @@ def test_begin_behind_what_the_core_cannot_compute(tmp_path: Path) -> None:
 AT_M = ReadOptions(begin="m")
 
 
-@pytest.mark.parametrize(("attributes", "words"), [
-    ({"dilations": [2], "pads": [2, 2]}, r"'front' convolves over the 4 .*: dilations=\[2\] must be"),
-    ({"pads": [2, 0]}, r"pads=\[2, 0\] must be \[2, 2\]"),
-    ({"auto_pad": "SAME_UPPER", "pads": None}, "auto_pad=SAME_UPPER must be NOTSET"),
-    ({"group": 3}, "group=3 must be 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("attributes", "words"),
+    [
+        ({"dilations": [2], "pads": [2, 2]}, r"'front' convolves over the 4 .*: dilations=\[2\] must be"),
+        ({"pads": [2, 0]}, r"pads=\[2, 0\] must be \[2, 2\]"),
+        ({"auto_pad": "SAME_UPPER", "pads": None}, "auto_pad=SAME_UPPER must be NOTSET"),
+        ({"group": 3}, "group=3 must be 1"),
+    ],
+)
 def test_attributes_that_are_refused(attributes: dict[str, Any], words: str, tmp_path: Path) -> None:
     given = {"pads": [1, 1]} | attributes
     shape = (3, 1 if "group" in given else C, 3)

@@ -48,19 +48,27 @@ FORWARDS: dict[str, tuple[Callable[..., Any], str, str]] = {
     "steps first in both": (lambda net, x: net.lstm(x.transpose(0, 1))[0].transpose(0, 1), "", ""),
     "steps first in the output": (lambda net, x: net.lstm(x)[0].transpose(0, 1), "", "TNF NTF"),
     "features in the middle of both": (
-        lambda net, x: net.lstm(x.transpose(1, 2))[0].transpose(1, 2), "NFT NTF", "NFT NTF",
+        lambda net, x: net.lstm(x.transpose(1, 2))[0].transpose(1, 2),
+        "NFT NTF",
+        "NFT NTF",
     ),
     "behind a convolution": (
-        lambda net, x: net.lstm(torch.relu(net.conv(x)).transpose(1, 2))[0], "NFT NTF", "",
+        lambda net, x: net.lstm(torch.relu(net.conv(x)).transpose(1, 2))[0],
+        "NFT NTF",
+        "",
     ),
     "behind a causal convolution": (
-        lambda net, x: net.lstm(torch.relu(causal(net, x)).transpose(1, 2))[0], "NFT NTF", "",
+        lambda net, x: net.lstm(torch.relu(causal(net, x)).transpose(1, 2))[0],
+        "NFT NTF",
+        "",
     ),
     "a convolution between": (
-        lambda net, x: net.lstm(net.conv(x.transpose(1, 2)).transpose(1, 2))[0], "", "",
+        lambda net, x: net.lstm(net.conv(x.transpose(1, 2)).transpose(1, 2))[0],
+        "",
+        "",
     ),
     "a causal convolution alone": (causal, "NFT NTF", "NFT NTF"),
-}  # fmt: skip
+}
 NAMES = {"N": "sequences", "T": "steps", "F": "features"}
 
 
@@ -148,20 +156,23 @@ def test_a_layer_to_begin_at_has_its_order() -> None:
     assert report.batch_first and not any("the model takes" in note for note in report.notes)
 
 
-@pytest.mark.parametrize(("tags", "batch_first", "text"), [
-    ("TNF", False, ""),
-    ("TNF", None, ""),
-    ("NTF", None, ""),
-    ("T1NF", False, ""),
-    ("NF", True, ""),
-    ("BNF", False, ""),
-    ("TBNF", False, "(steps, directions, sequences, features), but rtlstm gives (steps, sequences, d"),
-    ("FN", False, "(features, sequences), but rtlstm gives (sequences, features)"),
-    ("NT1F", False, "(sequences, steps, 1, features), but rtlstm gives (steps, sequences, features)"),
-    (("M:N:T", "F"), False, "(sequences x steps, features), but rtlstm gives (steps, sequences, f"),
-    (("M:T:N", "F"), False, ""),
-    (("M", "F"), True, ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("tags", "batch_first", "text"),
+    [
+        ("TNF", False, ""),
+        ("TNF", None, ""),
+        ("NTF", None, ""),
+        ("T1NF", False, ""),
+        ("NF", True, ""),
+        ("BNF", False, ""),
+        ("TBNF", False, "(steps, directions, sequences, features), but rtlstm gives (steps, sequences, d"),
+        ("FN", False, "(features, sequences), but rtlstm gives (sequences, features)"),
+        ("NT1F", False, "(sequences, steps, 1, features), but rtlstm gives (steps, sequences, features)"),
+        (("M:N:T", "F"), False, "(sequences x steps, features), but rtlstm gives (steps, sequences, f"),
+        (("M:T:N", "F"), False, ""),
+        (("M", "F"), True, ""),
+    ],
+)
 def test_outputs(tags: Any, batch_first: bool | None, text: str) -> None:
     report = ReportBuilder("a")
     report.batch_first = batch_first

@@ -200,20 +200,26 @@ def normed(net: Any, x: Any, h: Any) -> Any:
     return h, h
 
 
-@pytest.mark.parametrize(("call", "words"), [
-    (two_kept, "depend on each other and are computed in different ways"),
-    (reset_inside, "which is computed of the old state in the same step"),
-    (five_rows, "it needs more than 4 rows of a unit"),
-    (normed, "has no place in a cell"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (two_kept, "depend on each other and are computed in different ways"),
+        (reset_inside, "which is computed of the old state in the same step"),
+        (five_rows, "it needs more than 4 rows of a unit"),
+        (normed, "has no place in a cell"),
+    ],
+)
 def test_what_is_no_cell_is_refused_by_name(call: Any, words: str) -> None:
     assert words in refused(step(call), "the step that makes the new value of the state")
 
 
-@pytest.mark.parametrize(("name", "words"), [
-    ("KeptBehind", "a step with norms is an LSTM, .*with a c that is kept before its norm"),
-    ("EachGate", "must be of all four gates, each with values of its own; a step with norms is an LSTM"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("KeptBehind", "a step with norms is an LSTM, .*with a c that is kept before its norm"),
+        ("EachGate", "must be of all four gates, each with values of its own; a step with norms is an LSTM"),
+    ],
+)
 def test_norms_that_are_none_of_an_lstm_are_refused_by_name(name: str, words: str) -> None:
     """The way out, a c that is kept before its norm and a norm of all gates, is read by the tests above."""
     torch.manual_seed(0)

@@ -79,10 +79,13 @@ def test_an_activation_cannot_be_another_operator_too(operator, already, tmp_pat
         ACTIVATIONS.remove("mine")
 
 
-@pytest.mark.parametrize(("body", "text"), [
-    ("node.no_such", "must return a Value or raise a ModelError, but raises AttributeError: .*"),
-    ("3", "must return a Value, not 3; correct it"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("node.no_such", "must return a Value or raise a ModelError, but raises AttributeError: .*"),
+        ("3", "must return a Value, not 3; correct it"),
+    ],
+)
 def test_an_operator_that_fails_is_named(cli, body, text, tmp_path, monkeypatch):
     nodes, weights = squeezed()
     nodes += [node("Celu", "s", "out")]
@@ -109,10 +112,13 @@ def test_a_front_end_that_fails_is_named(cli, tmp_path, monkeypatch):
     cli("generate", tmp_path / "model.onnx", "-o", tmp_path / "b").refused("front end 'acme' of acme 2.0")
 
 
-@pytest.mark.parametrize(("read", "problem"), [
-    (lambda source, *_: source.no_such, "must return a Network or raise a ModelError, but raises Attr"),
-    (lambda *_: 5, "must return a Network, not 5"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("read", "problem"),
+    [
+        (lambda source, *_: source.no_such, "must return a Network or raise a ModelError, but raises Attr"),
+        (lambda *_: 5, "must return a Network, not 5"),
+    ],
+)
 def test_a_front_end_that_reads_no_network_is_named(read, problem):
     FRONT_ENDS.add("own", FrontEnd(recognises=lambda source: source == "model.own", read=read))
     try:

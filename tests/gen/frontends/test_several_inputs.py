@@ -50,10 +50,15 @@ MODELS = {
 
 def model(name):
     return two(
-        MODELS[name][0], lstm=nn.LSTM(I, H, **FIRST), other=nn.GRU(S, H, **FIRST), fc=nn.Linear(2 * H, 3),
-        some=nn.Linear(H + S, 3), up=nn.Linear(S, H), table=nn.Embedding(9, 3),
+        MODELS[name][0],
+        lstm=nn.LSTM(I, H, **FIRST),
+        other=nn.GRU(S, H, **FIRST),
+        fc=nn.Linear(2 * H, 3),
+        some=nn.Linear(H + S, 3),
+        up=nn.Linear(S, H),
+        table=nn.Embedding(9, 3),
         joined=nn.GRU(I + 3, H, **FIRST),
-    )  # fmt: skip
+    )
 
 
 def forms(module, given, folder):
@@ -127,14 +132,17 @@ def test_the_driver_takes_them_by_name(build):
         assert np.array_equal(accelerator.run(named)[0], y)
 
 
-@pytest.mark.parametrize(("wrong", "words"), [
-    (lambda x, other: {"x": x}, "must have an array for each input of the model"),
-    (lambda x, other: {"x": x, "other": other, "z": x}, "and no others"),
-    (lambda x, other: (x,), "must have an array for each input of the model"),
-    (lambda x, other: {"x": x, "other": other[:2]}, "'other' of shape"),
-    (lambda x, other: {"x": x, "other": other[:, :1]}, "'other' of shape"),
-    (lambda x, other: {"x": x, "other": np.ones(other.shape, int)}, "codes in all of them"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda x, other: {"x": x}, "must have an array for each input of the model"),
+        (lambda x, other: {"x": x, "other": other, "z": x}, "and no others"),
+        (lambda x, other: (x,), "must have an array for each input of the model"),
+        (lambda x, other: {"x": x, "other": other[:2]}, "'other' of shape"),
+        (lambda x, other: {"x": x, "other": other[:, :1]}, "'other' of shape"),
+        (lambda x, other: {"x": x, "other": np.ones(other.shape, int)}, "codes in all of them"),
+    ],
+)
 def test_wrong_inputs_are_refused(build, wrong, words):
     with pytest.raises(InputError, match=words):
         build[0].run(wrong(*build[2].values()))

@@ -56,13 +56,20 @@ FILLS = {
 def test_declared_sizes_are_counted(path, kind):
     many = np.zeros(20_000, np.float32)
     weights = [
-        ints("sizes", 1, 10**5, 10**5), const("one", np.float32(1)), const("zero", np.float32(0)),
-        const("ones", np.ones((1, 1, 1), np.float32)), const("many", np.float32(HUGE)),
-        const("step", np.float32(1)), ints("ten", *range(10)), const("both", np.array([0, 1], np.float32)),
+        ints("sizes", 1, 10**5, 10**5),
+        const("one", np.float32(1)),
+        const("zero", np.float32(0)),
+        const("ones", np.ones((1, 1, 1), np.float32)),
+        const("many", np.float32(HUGE)),
+        const("step", np.float32(1)),
+        ints("ten", *range(10)),
+        const("both", np.array([0, 1], np.float32)),
         ints("pads", 0, 0, 0, 0, 0, HUGE),
-        const("wide", many[None]), ints("places", *[0] * 20_000), const("row", many[None]),
+        const("wide", many[None]),
+        ints("places", *[0] * 20_000),
+        const("row", many[None]),
         const("column", many[:, None]),
-    ]  # fmt: skip
+    ]
     declare(path, *FILLS[kind], weights=weights)
     assert path.stat().st_size < 500_000
     refuse(path, f"{MAX_COMPUTED:,} elements")
@@ -95,9 +102,11 @@ def test_strings_are_not_computed(path, kind):
 def test_erf_is_computed_in_little_memory(path):
     """Of fills that are within the budget: some arrays of eight bytes an element, no object of each."""
     nodes = [
-        node("ConstantOfShape", "size", "f"), node("Erf", "f", "e"),
-        node("ReduceSum", "e", "sum", keepdims=0), node("Add", "sum raw", "w"),
-    ]  # fmt: skip
+        node("ConstantOfShape", "size", "f"),
+        node("Erf", "f", "e"),
+        node("ReduceSum", "e", "sum", keepdims=0),
+        node("Add", "sum raw", "w"),
+    ]
     size = MAX_COMPUTED // 8
     own = const("raw", onnx.numpy_helper.to_array(lstm()[1][0]))
     declare(path, *nodes, weights=[ints("size", size), own])
@@ -119,10 +128,14 @@ def test_erf_of_more_than_the_budget(path):
 def test_shape_and_size_cost_nothing(path):
     """However large a tensor is whose axes they count."""
     nodes = [
-        node("ConstantOfShape", "size", "f"), node("Shape", "f", "a"), node("Size", "f", "b"),
-        node("Add", "a b", "c"), node("Sub", "c c", "d"), node("Cast", "d", "e", to=1),
+        node("ConstantOfShape", "size", "f"),
+        node("Shape", "f", "a"),
+        node("Size", "f", "b"),
+        node("Add", "a b", "c"),
+        node("Sub", "c c", "d"),
+        node("Cast", "d", "e", to=1),
         node("Add", "e raw", "w"),
-    ]  # fmt: skip
+    ]
     own = const("raw", onnx.numpy_helper.to_array(lstm()[1][0]))
     declare(path, *nodes, weights=[ints("size", MAX_COMPUTED - 2000), own])
     assert read_model(path).network.layers
@@ -190,12 +203,15 @@ def test_external_data_is_counted_before_it_is_read(path):
     refuse(path, "tensor 'u4'", f"{MAX_ELEMENTS:,} elements")
 
 
-@pytest.mark.parametrize(("entries", "words"), [
-    ({"length": 100 << 20}, "must have the 4 bytes"),
-    ({"length": 0}, "must have the 4 bytes"),
-    ({"offset": 100 << 20}, "cannot be read"),
-    ({"offset": -4}, "cannot be read"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ({"length": 100 << 20}, "must have the 4 bytes"),
+        ({"length": 0}, "must have the 4 bytes"),
+        ({"offset": 100 << 20}, "cannot be read"),
+        ({"offset": -4}, "cannot be read"),
+    ],
+)
 def test_external_data_of_another_size(path, entries, words):
     outside(path, 1, 1, **entries)
     refuse(path, words)

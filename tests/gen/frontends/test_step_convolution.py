@@ -20,9 +20,12 @@ def test_equals_pytorch(frames: int, stride: int, padding: int, zero_shares: flo
     weight, bias, x = rng.normal(size=(3, 2, 3)), rng.normal(size=3), rng.normal(size=(7, 1, frames, 2))
     layer = convolve_step("conv", weight, bias, frames, stride=stride, padding=padding)
     wanted = F.conv1d(
-        torch.from_numpy(x[:, 0].swapaxes(1, 2)), torch.from_numpy(weight), torch.from_numpy(bias),
-        stride=stride, padding=padding,
-    )  # fmt: skip
+        torch.from_numpy(x[:, 0].swapaxes(1, 2)),
+        torch.from_numpy(weight),
+        torch.from_numpy(bias),
+        stride=stride,
+        padding=padding,
+    )
     found = run_float(Network(layers=(layer,), frames=frames), x.reshape(7, 1, -1)).y
     np.testing.assert_allclose(found[:, 0], wanted.numpy().swapaxes(1, 2).reshape(7, -1), atol=1e-12)
     assert np.mean(layer.weight == 0) == pytest.approx(zero_shares)

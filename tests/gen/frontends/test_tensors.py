@@ -112,14 +112,17 @@ def test_dense_in_the_given_order(read):
         read(tensors, dense=("a", "z"))
 
 
-@pytest.mark.parametrize(("kind", "options"), [
-    ("LSTM", {"bidirectional": True, "num_layers": 2}),
-    ("LSTM", {"proj_size": 4, "bidirectional": True}),
-    ("GRU", {"num_layers": 2, "bias": False}),
-    ("RNN", {"bidirectional": True}),
-    ("GRUCell", {}),
-    ("RNNCell", {}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("LSTM", {"bidirectional": True, "num_layers": 2}),
+        ("LSTM", {"proj_size": 4, "bidirectional": True}),
+        ("GRU", {"num_layers": 2, "bias": False}),
+        ("RNN", {"bidirectional": True}),
+        ("GRUCell", {}),
+        ("RNNCell", {}),
+    ],
+)
 def test_names_of_torch_modules(read, kind, options):
     module = getattr(pytest.importorskip("torch").nn, kind)(I, H, **options)
     result = read({f"net.{name}": tensor.numpy() for name, tensor in module.state_dict().items()})
@@ -157,13 +160,16 @@ BATCH = {
 BATCH |= {"body.bn.num_batches_tracked": np.ones((), np.int64)}
 
 
-@pytest.mark.parametrize(("rest", "told"), [
-    (NORM, "'norm' (bias, weight);"),
-    (BATCH, "'body.bn' (bias, num_batches_tracked, running_mean, running_var, weight);"),
-    (linear("other"), "'other' (bias, weight);"),
-    ({"scale": rand(H)}, "'scale';"),
-    (NORM | lstm("second.", inputs=H), "'second' (bias_hh_l0, bias_ih_l0, weight_hh_l0, weight_ih_l0);"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rest", "told"),
+    [
+        (NORM, "'norm' (bias, weight);"),
+        (BATCH, "'body.bn' (bias, num_batches_tracked, running_mean, running_var, weight);"),
+        (linear("other"), "'other' (bias, weight);"),
+        ({"scale": rand(H)}, "'scale';"),
+        (NORM | lstm("second.", inputs=H), "'second' (bias_hh_l0, bias_ih_l0, weight_hh_l0, weight_ih_l0);"),
+    ],
+)
 @pytest.mark.parametrize("dense", [("linear",), ()])
 def test_tensors_that_are_left_out_are_told(read, rest, told, dense):
     notes = read(lstm() | rest | (linear() if dense else {}), lstm="lstm", dense=dense).report.notes
@@ -199,50 +205,61 @@ def test_bfloat16(tmp_path):
     assert (read_model(tmp_path / "net.bin").network.layers[0].w_ih == 1.5).all()
 
 
-@pytest.mark.parametrize(("tensors", "options", "words"), [
-    (lstm(gates=2), {}, "must have 4 x 6 rows .an LSTM., 3 x 6 .a GRU. or 6 .a plain RNN., not 12"),
-    (
-        lstm() | {"lstm.weight_ih_l0_reverse": rand(24, I)}, {},
-        "LSTM layer 'lstm' must have weight_hh, but it is missing",
-    ),
-    (
-        {f"{key}_reverse": value for key, value in lstm().items()}, {},
-        "must have a forward direction, but has only .*lstm.weight_ih_l0_reverse",
-    ),
-    (
-        lstm() | {"lstm.weight_hr_l0": rand(2, H)}, {},
-        r"'lstm.weight_hr_l0' must have shape \(6, units\), not \(2, 6\)",
-    ),
-    (lstm(gates=3) | {"lstm.weight_hr_l0": rand(H, H)}, {}, "is a GRU by its shape, but only an LSTM"),
-    ({"fc.weight": rand(2, 2)}, {}, "must hold an LSTM.*none among fc.weight"),
-    (
-        {key: value for key, value in lstm(layers=3).items() if "l1" not in key}, {},
-        "must have layers l0, l1, ... without gaps.*lstm.weight_ih_l2",
-    ),
-    (
-        {key: value for key, value in lstm().items() if "bias_hh" not in key}, {},
-        "both biases or none, but has only 'lstm.bias_ih_l0'",
-    ),
-    (
-        {key: value for key, value in lstm().items() if "weight_hh" not in key}, {},
-        "LSTM layer 'lstm' must have weight_hh, but it is missing",
-    ),
-    (lstm() | {"lstm.bias_ih_l0": rand(5)}, {}, r"'lstm.bias_ih_l0' must have shape \(24,\)"),
-    (
-        lstm() | {"lstm.weight_hh_l0": rand(24, 5)}, {},
-        r"'lstm.weight_ih_l0' must have 4 x 5 rows .* not 24: 'lstm.weight_hh_l0' has shape \(24, 5\)",
-    ),
-    (lstm() | {"lstm.bias_ih_l0": np.full(24, np.nan)}, {}, "'lstm.bias_ih_l0' must hold finite"),
-    (
-        lstm() | {"lstm.bias_ih_l0": np.ones(24, np.int32)}, {},
-        "'lstm.bias_ih_l0' must be one of float16.*I32",
-    ),
-    (lstm() | linear(), {"dense": ("linear:celu",)}, r"`dense` must be NAME.*not 'linear:celu'"),
-    (lstm() | linear(), {"dense": ("liner",)}, "must have a tensor 'liner.weight'; there are linear"),
-    (lstm(), {"dense": ("fc",)}, "'fc.weight'; there are none beside the LSTM's: leave out `dense`"),
-    (lstm(), {"lstm": "gru"}, "there is no 'gru'; it has lstm"),
-    (lstm(), {"output": "y"}, r"`output` is for models with a graph"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("tensors", "options", "words"),
+    [
+        (lstm(gates=2), {}, "must have 4 x 6 rows .an LSTM., 3 x 6 .a GRU. or 6 .a plain RNN., not 12"),
+        (
+            lstm() | {"lstm.weight_ih_l0_reverse": rand(24, I)},
+            {},
+            "LSTM layer 'lstm' must have weight_hh, but it is missing",
+        ),
+        (
+            {f"{key}_reverse": value for key, value in lstm().items()},
+            {},
+            "must have a forward direction, but has only .*lstm.weight_ih_l0_reverse",
+        ),
+        (
+            lstm() | {"lstm.weight_hr_l0": rand(2, H)},
+            {},
+            r"'lstm.weight_hr_l0' must have shape \(6, units\), not \(2, 6\)",
+        ),
+        (lstm(gates=3) | {"lstm.weight_hr_l0": rand(H, H)}, {}, "is a GRU by its shape, but only an LSTM"),
+        ({"fc.weight": rand(2, 2)}, {}, "must hold an LSTM.*none among fc.weight"),
+        (
+            {key: value for key, value in lstm(layers=3).items() if "l1" not in key},
+            {},
+            "must have layers l0, l1, ... without gaps.*lstm.weight_ih_l2",
+        ),
+        (
+            {key: value for key, value in lstm().items() if "bias_hh" not in key},
+            {},
+            "both biases or none, but has only 'lstm.bias_ih_l0'",
+        ),
+        (
+            {key: value for key, value in lstm().items() if "weight_hh" not in key},
+            {},
+            "LSTM layer 'lstm' must have weight_hh, but it is missing",
+        ),
+        (lstm() | {"lstm.bias_ih_l0": rand(5)}, {}, r"'lstm.bias_ih_l0' must have shape \(24,\)"),
+        (
+            lstm() | {"lstm.weight_hh_l0": rand(24, 5)},
+            {},
+            r"'lstm.weight_ih_l0' must have 4 x 5 rows .* not 24: 'lstm.weight_hh_l0' has shape \(24, 5\)",
+        ),
+        (lstm() | {"lstm.bias_ih_l0": np.full(24, np.nan)}, {}, "'lstm.bias_ih_l0' must hold finite"),
+        (
+            lstm() | {"lstm.bias_ih_l0": np.ones(24, np.int32)},
+            {},
+            "'lstm.bias_ih_l0' must be one of float16.*I32",
+        ),
+        (lstm() | linear(), {"dense": ("linear:celu",)}, r"`dense` must be NAME.*not 'linear:celu'"),
+        (lstm() | linear(), {"dense": ("liner",)}, "must have a tensor 'liner.weight'; there are linear"),
+        (lstm(), {"dense": ("fc",)}, "'fc.weight'; there are none beside the LSTM's: leave out `dense`"),
+        (lstm(), {"lstm": "gru"}, "there is no 'gru'; it has lstm"),
+        (lstm(), {"output": "y"}, r"`output` is for models with a graph"),
+    ],
+)
 def test_refused_by_name(read, tensors, options, words):
     with pytest.raises(ModelError, match=f"net.safetensors: .*{words}"):
         read(tensors, **options)
@@ -295,11 +312,14 @@ def test_a_dense_layer_that_fits_on_both_sides_is_told_of(read, outputs, fits):
     assert ("it is taken to stand behind 'lstm', but would fit in front, too" in note) is fits
 
 
-@pytest.mark.parametrize(("ends", "maker", "remedy"), [
-    (("_orig", "_mask"), "pruning", "prune.remove"),
-    (("_g", "_v"), "a weight norm", "remove_weight_norm"),
-    (("_orig", "_u", "_v"), "a spectral norm", "remove_spectral_norm"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("ends", "maker", "remedy"),
+    [
+        (("_orig", "_mask"), "pruning", "prune.remove"),
+        (("_g", "_v"), "a weight norm", "remove_weight_norm"),
+        (("_orig", "_u", "_v"), "a spectral norm", "remove_spectral_norm"),
+    ],
+)
 def test_what_makes_a_weight_of_parts_is_named_with_its_remedy(read, ends, maker, remedy):
     tensors = lstm()
     weight = tensors.pop("lstm.weight_hh_l0")
@@ -348,13 +368,19 @@ def saved(folder, **tensors):
             ("meta", lambda torch, zeros: zeros.to("meta"), "not float32 on the meta device, without values"),
             ("uint16", lambda torch, zeros: zeros.to(torch.uint16), "not uint16"),
             ("float8", lambda torch, zeros: zeros.to(torch.float8_e4m3fn), "not float8_e4m3fn"),
-            ("quantised", lambda torch, zeros: torch.quantize_per_tensor(zeros, 0.1, 0, torch.qint8),
-             "not qint8"),
-            ("nested", lambda torch, zeros: torch.nested.nested_tensor([zeros, zeros[:1]]),
-             "not float32 nested"),
+            (
+                "quantised",
+                lambda torch, zeros: torch.quantize_per_tensor(zeros, 0.1, 0, torch.qint8),
+                "not qint8",
+            ),
+            (
+                "nested",
+                lambda torch, zeros: torch.nested.nested_tensor([zeros, zeros[:1]]),
+                "not float32 nested",
+            ),
         )
     ],
-)  # fmt: skip
+)
 @pytest.mark.usefixtures("read_here")
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_tensors_of_other_kinds(tmp_path, make, words):

@@ -23,9 +23,11 @@ def net(tail, before=None, **options):
     """An LSTM whose output goes through ``tail(net, y)``."""
     return nets.Net(
         lambda m, x: tail(m, m.lstm(before(m, x) if before else x)),
-        lstm=nn.LSTM(I, H, **options), linear=nn.Linear(H, O), second=nn.Linear(O, 2),
+        lstm=nn.LSTM(I, H, **options),
+        linear=nn.Linear(H, O),
+        second=nn.Linear(O, 2),
         celu=nn.CELU(),
-    )  # fmt: skip
+    )
 
 
 def outputs(module, x):
@@ -83,15 +85,19 @@ def test_dropout_between_layers_is_noted():
 
 REFUSED = [
     (lambda: nn.ReLU(), "must have an nn.LSTM, nn.GRU, nn.RNN or a cell, or an nn.Linear or nn.Conv1d"),
-    (lambda: net(lambda m, r: m.celu(r[0])),
-     "CELU 'celu', which reads 'lstm', is not supported.*output='lstm'"),
+    (
+        lambda: net(lambda m, r: m.celu(r[0])),
+        "CELU 'celu', which reads 'lstm', is not supported.*output='lstm'",
+    ),
     (lambda: net(lambda m, r: m.second(F.softmax(m.linear(r[0]), -1))), "softmax 'softmax'.*not supported"),
     (lambda: net(lambda m, r: F.softmax(m.linear(r[0]), 0)), "softmax 'softmax' works along axis 0"),
     (lambda: net(lambda m, r: m.linear(r[0]).argmax()), "argmax 'argmax': dim must be given"),
     (lambda: net(lambda m, r: torch.exp(m.linear(r[0]))), "output='linear'"),
     (lambda: net(lambda m, r: m.linear(r[0]) * r[0].mean()), "mean 'mean' reduces axis"),
-    (lambda: net(lambda m, r: m.linear(r[0]) @ m.linear(r[0])),
-     "multiplies two tensors that depend on the input"),
+    (
+        lambda: net(lambda m, r: m.linear(r[0]) @ m.linear(r[0])),
+        "multiplies two tensors that depend on the input",
+    ),
     (
         lambda: net(
             lambda m, r: (m.linear(r[1][0].transpose(0, 1).flatten(1)[:, 2:8]), m.linear(r[0][..., 3:9])),
@@ -101,22 +107,34 @@ REFUSED = [
     ),
     (lambda: net(lambda m, r: m.linear(r[0][:, -1])), "element -1 of axis 1, which is the sequences"),
     (lambda: net(lambda m, r: m.linear(r[0][1])), "element 1 of axis 0, which is the steps"),
-    (lambda: net(lambda m, r: m.linear(r[0].reshape(1, -1))),
-     "must read whole feature vectors, but reshape 'reshape'"),
+    (
+        lambda: net(lambda m, r: m.linear(r[0].reshape(1, -1))),
+        "must read whole feature vectors, but reshape 'reshape'",
+    ),
     (lambda: net(lambda m, r: m.linear(r[1][1])), "the final state c .* is read by Linear 'linear'"),
     (lambda: net(lambda m, r: m.linear(r[1][0]), num_layers=2), "reads the final states of all layers"),
-    (lambda: net(lambda m, r: m.linear(r[1][0]), num_layers=2, bidirectional=True),
-     "reads the final states of all layers, .* take element -2, its forward direction, or -1"),
-    (lambda: net(lambda m, r: m.linear(r[1][0][0]), num_layers=2, bidirectional=True),
-     "element 0 of axis 0, which is"),
-    (lambda: net(lambda m, r: m.linear(torch.cat([r[0][0], r[0][-1]], -1)[:, :H])),
-     "joins tensors of different axes"),
-    (lambda: net(lambda m, r: m.linear(r[0]) + m.linear(r[1][0])),
-     "joins tensors of different axes, \\(T, N, F\\) and \\(D, N, F\\)"),
+    (
+        lambda: net(lambda m, r: m.linear(r[1][0]), num_layers=2, bidirectional=True),
+        "reads the final states of all layers, .* take element -2, its forward direction, or -1",
+    ),
+    (
+        lambda: net(lambda m, r: m.linear(r[1][0][0]), num_layers=2, bidirectional=True),
+        "element 0 of axis 0, which is",
+    ),
+    (
+        lambda: net(lambda m, r: m.linear(torch.cat([r[0][0], r[0][-1]], -1)[:, :H])),
+        "joins tensors of different axes",
+    ),
+    (
+        lambda: net(lambda m, r: m.linear(r[0]) + m.linear(r[1][0])),
+        "joins tensors of different axes, \\(T, N, F\\) and \\(D, N, F\\)",
+    ),
     (lambda: net(lambda m, r: r[0] if r[0].sum() > 0 else r[1]), "cannot be traced"),
-    (lambda: nn.LSTM(I, H, device="meta"),
-     "must have values, but is on PyTorch's meta device; load the weights"),
-]  # fmt: skip
+    (
+        lambda: nn.LSTM(I, H, device="meta"),
+        "must have values, but is on PyTorch's meta device; load the weights",
+    ),
+]
 
 
 @pytest.mark.parametrize(("make", "words"), REFUSED)
@@ -140,11 +158,14 @@ def test_what_is_upstream_can_be_left_outside_on_purpose():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("end", "host"), [
-    (lambda y: F.softmax(y, -1), "rtlstm.host.softmax(y)"),
-    (lambda y: y.log_softmax(dim=2), "numpy.log(rtlstm.host.softmax(y))"),
-    (lambda y: torch.softmax(y, -1).argmax(-1), "rtlstm.host.argmax(y)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("end", "host"),
+    [
+        (lambda y: F.softmax(y, -1), "rtlstm.host.softmax(y)"),
+        (lambda y: y.log_softmax(dim=2), "numpy.log(rtlstm.host.softmax(y))"),
+        (lambda y: torch.softmax(y, -1).argmax(-1), "rtlstm.host.argmax(y)"),
+    ],
+)
 def test_classes_stay_with_the_host(end, host):
     module, x = net(lambda m, r: end(m.linear(r[0]))), torch.randn(4, 2, I)
     for source in (module, torch.jit.trace(module, x), torch.export.export(module, (x,))):
@@ -196,8 +217,10 @@ def reshaped(shape):
     """Rows of a tensor through a dense layer, and again as steps and sequences into a second LSTM."""
     return nets.Net(
         lambda m, x: m.two(m.fc(m.one(x)[0].reshape(-1, H)).tanh().view(*shape(x)))[0],
-        one=nn.LSTM(I, H), fc=nn.Linear(H, O), two=nn.LSTM(O, H),
-    )  # fmt: skip
+        one=nn.LSTM(I, H),
+        fc=nn.Linear(H, O),
+        two=nn.LSTM(O, H),
+    )
 
 
 @pytest.mark.filterwarnings(
@@ -240,11 +263,14 @@ def test_pickled_module_is_refused(tmp_path, zipped):
     refused(tmp_path / "net.pt", r"net.pt: must be a state dict.*pickled modules are not loaded")
 
 
-@pytest.mark.parametrize(("drop", "message"), [
-    (lambda y: F.dropout(y, 0.5), "must be False, not True"),
-    (lambda y: F.dropout(y, 0.5, True), "must be False, not True"),
-    (lambda y: F.dropout(y, p=0.5, training=False), None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("drop", "message"),
+    [
+        (lambda y: F.dropout(y, 0.5), "must be False, not True"),
+        (lambda y: F.dropout(y, 0.5, True), "must be False, not True"),
+        (lambda y: F.dropout(y, p=0.5, training=False), None),
+    ],
+)
 def test_functional_dropout_must_be_off(drop, message):
     module = net(lambda m, r: m.linear(drop(r[0]))).eval()
     if message is None:

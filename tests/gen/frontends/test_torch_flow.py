@@ -70,10 +70,17 @@ SKIPS = {
 def test_residuals(name):
     forward, skips = SKIPS[name]
     module = net(
-        forward, lstm=nn.LSTM(I, H), second=nn.LSTM(H, H), third=nn.LSTM(H, H), narrow=nn.LSTM(I, I),
-        gru=nn.GRU(H, 2), up=nn.Linear(I, H), same=nn.Linear(H, H), pair=nn.Linear(H, 2),
+        forward,
+        lstm=nn.LSTM(I, H),
+        second=nn.LSTM(H, H),
+        third=nn.LSTM(H, H),
+        narrow=nn.LSTM(I, I),
+        gru=nn.GRU(H, 2),
+        up=nn.Linear(I, H),
+        same=nn.Linear(H, H),
+        pair=nn.Linear(H, 2),
         wide=nn.Linear(2 * H, 3),
-    )  # fmt: skip
+    )
     network = equal(module, steps())
     assert [read.back for layer in network.layers for read in layer.sources[1:]] == skips
 
@@ -96,9 +103,13 @@ MISTAKEN = {
 def test_residuals_that_are_refused(name):
     forward, words = MISTAKEN[name]
     module = net(
-        forward, lstm=nn.LSTM(I, H), second=nn.LSTM(H, H), third=nn.LSTM(H, H), narrow=nn.LSTM(I, I),
+        forward,
+        lstm=nn.LSTM(I, H),
+        second=nn.LSTM(H, H),
+        third=nn.LSTM(H, H),
+        narrow=nn.LSTM(I, I),
         both=nn.LSTM(H, 2, bidirectional=True),
-    )  # fmt: skip
+    )
     refused(module, words)
 
 
@@ -206,17 +217,23 @@ def test_final_states_beside_the_output_are_the_drivers():
     assert not read_model(module).network.layers[0].backward.reversed_output
 
 
-@pytest.mark.parametrize(("forward", "words"), [
-    (lambda m, x: m.lstm(m.conv(x).permute(2, 0, 1))[0], "must be causal, but with pads="),
-    (lambda m, x: m.lstm(m.free(F.pad(x, (2, 0)) + 1).permute(2, 0, 1))[0], "zeros in front"),
-    (lambda m, x: m.lstm(F.pad(x, (1, 1)))[0], "must put zeros in front of the steps"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("forward", "words"),
+    [
+        (lambda m, x: m.lstm(m.conv(x).permute(2, 0, 1))[0], "must be causal, but with pads="),
+        (lambda m, x: m.lstm(m.free(F.pad(x, (2, 0)) + 1).permute(2, 0, 1))[0], "zeros in front"),
+        (lambda m, x: m.lstm(F.pad(x, (1, 1)))[0], "must put zeros in front of the steps"),
+    ],
+)
 def test_convolutions_that_are_not_causal_are_refused(forward, words):
     """In front of the recurrent layers they stay outside, and a note says why; alone they are refused."""
     module = net(
-        forward, lstm=nn.LSTM(I, H), conv=nn.Conv1d(I, I, 3, padding=3),
-        chomp=nn.Conv1d(I, I, 3, padding=2), free=nn.Conv1d(I, I, 3),
-    )  # fmt: skip
+        forward,
+        lstm=nn.LSTM(I, H),
+        conv=nn.Conv1d(I, I, 3, padding=3),
+        chomp=nn.Conv1d(I, I, 3, padding=2),
+        free=nn.Conv1d(I, I, 3),
+    )
     (note,) = (note for note in read_model(module).report.notes if "stay outside of the core" in note)
     assert words in note
     refused(nn.Sequential(module.conv), "it must be causal")
@@ -227,8 +244,10 @@ def test_convolutions_that_are_not_causal_are_refused(forward, words):
 def test_embedding_is_the_hosts():
     module = net(
         lambda m, x: m.head(m.gru(m.table(x))[0]),
-        table=nn.Embedding(11, I), gru=nn.GRU(I, H, batch_first=True), head=nn.Linear(H, 2),
-    )  # fmt: skip
+        table=nn.Embedding(11, I),
+        gru=nn.GRU(I, H, batch_first=True),
+        head=nn.Linear(H, 2),
+    )
     words = torch.randint(0, 11, (2, 6))
     result = read_model(module)
     (table,) = result.embeddings
@@ -255,17 +274,25 @@ def unsorted(m, x, lengths):
 
 REFUSED = [
     (lambda m, x, n: m.lstm(x)[0] + n, "comes before any layer that shows how many features"),
-    (lambda m, x, n: torch.max(unsorted(m, x, n)[0].data),
-     "max 'max_1' reads the PackedSequence of LSTM 'lstm'.*pad it first"),
+    (
+        lambda m, x, n: torch.max(unsorted(m, x, n)[0].data),
+        "max 'max_1' reads the PackedSequence of LSTM 'lstm'.*pad it first",
+    ),
     (lambda m, x, n: m.head(unsorted(m, x, n)[0].data), "Linear 'head' reads the PackedSequence"),
     (lambda m, x, n: unsorted(m, x, n)[0].data * 2, "mul 'mul' reads the PackedSequence.*pad_packed"),
-    (lambda m, x, n: m.second(rnn.pad_packed_sequence(unsorted(m, x, n)[0])[0])[0],
-     "GRU 'second' reads sequences that pad_packed_sequence .* padded.*pack them again"),
-    (lambda m, x, n: m.head(rnn.pad_packed_sequence(unsorted(m, x, n)[0])[0][-1]),
-     "takes a step of sequences that .* padded.*take the final state"),
-    (lambda m, x, n: rnn.pad_packed_sequence(unsorted(m, x, n)[0], padding_value=-1.0)[0],
-     "padding_value must be 0, not -1"),
-]  # fmt: skip
+    (
+        lambda m, x, n: m.second(rnn.pad_packed_sequence(unsorted(m, x, n)[0])[0])[0],
+        "GRU 'second' reads sequences that pad_packed_sequence .* padded.*pack them again",
+    ),
+    (
+        lambda m, x, n: m.head(rnn.pad_packed_sequence(unsorted(m, x, n)[0])[0][-1]),
+        "takes a step of sequences that .* padded.*take the final state",
+    ),
+    (
+        lambda m, x, n: rnn.pad_packed_sequence(unsorted(m, x, n)[0], padding_value=-1.0)[0],
+        "padding_value must be 0, not -1",
+    ),
+]
 
 
 @pytest.mark.parametrize(("forward", "words"), REFUSED)
@@ -311,8 +338,10 @@ def test_returned_packed_sequence_is_noted():
 def test_softmax_of_one_of_several_outputs_is_of_its_part(tmp_path):
     heads = nets.Net(
         lambda m, x: (lambda y: (torch.softmax(m.word(y), -1), m.pitch(y)))(m.lstm(x)[0]),
-        lstm=nn.LSTM(3, 5), word=nn.Linear(5, 4), pitch=nn.Linear(5, 2),
-    )  # fmt: skip
+        lstm=nn.LSTM(3, 5),
+        word=nn.Linear(5, 4),
+        pitch=nn.Linear(5, 2),
+    )
     torch.onnx.export(heads, (torch.zeros(4, 1, 3),), tmp_path / "heads.onnx", dynamo=False)
     for source in (heads, tmp_path / "heads.onnx"):
         found = read_model(source)

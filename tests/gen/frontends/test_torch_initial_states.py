@@ -166,9 +166,15 @@ def test_command_line_begins_in_it(build: Build, tmp_path: Path) -> None:
     x, path = data()[:, :1], tmp_path / "x.npy"
     np.save(path, x[:, 0].numpy())
     run = (
-        "run", str(build.folder), "--backend", "golden", "--input", str(path), "--output",
+        "run",
+        str(build.folder),
+        "--backend",
+        "golden",
+        "--input",
+        str(path),
+        "--output",
         str(tmp_path / "y.npy"),
-    )  # fmt: skip
+    )
     done = CliRunner().invoke(app, run)
     assert done.exit_code == 0, done.output
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), wanted(x)[:, 0], atol=2e-3)
@@ -265,8 +271,10 @@ def test_behind_a_stride(options: dict[str, Any]) -> None:
     states = {name: nn.Parameter(torch.rand(2, 1, H) - 0.5) for name in ("h0", "c0")}
     module = nets.Net(
         lambda m, x: begun(m, m.conv(x.permute(1, 2, 0)).permute(2, 0, 1)),
-        conv=nn.Conv1d(I, 5, 2, stride=2), rnn=nn.LSTM(5, H, **options), **states,
-    )  # fmt: skip
+        conv=nn.Conv1d(I, 5, 2, stride=2),
+        rnn=nn.LSTM(5, H, **options),
+        **states,
+    )
     x = data()
     result = read_model(module)
     assert result.network.frames == 2

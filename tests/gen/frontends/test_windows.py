@@ -49,9 +49,13 @@ def skipping(net: Any, x: Any) -> Any:
 
 
 KINDS = {
-    plain: (1, 1), activated: (1, 1), residual: (1, 1), two_widths: (4, 4), both_directions: (2, 2),
+    plain: (1, 1),
+    activated: (1, 1),
+    residual: (1, 1),
+    two_widths: (4, 4),
+    both_directions: (2, 2),
     skipping: (1, 1),
-}  # fmt: skip
+}
 
 
 def made(call: Any) -> Any:

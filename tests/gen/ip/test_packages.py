@@ -50,9 +50,13 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("wishbone", small_network(), {}, {}),
     ):
         generate_build(
-            network, folder / bus, name="dut", settings=SMALL,
-            parameters=Parameters(bus=bus, **SIZES, **sizes), capacities=capacities,
-        )  # fmt: skip
+            network,
+            folder / bus,
+            name="dut",
+            settings=SMALL,
+            parameters=Parameters(bus=bus, **SIZES, **sizes),
+            capacities=capacities,
+        )
     return folder
 
 
@@ -191,10 +195,13 @@ def registers_of_map(
         described = REGISTERS[register]
         fields = {
             field.name: (
-                field.low, field.high - field.low + 1, resets[register.name, field.name], described.access,
+                field.low,
+                field.high - field.low + 1,
+                resets[register.name, field.name],
+                described.access,
             )
             for field in described.fields
-        } or {"VALUE": (0, 32, resets[register.name, "VALUE"], described.access)}  # fmt: skip
+        } or {"VALUE": (0, 32, resets[register.name, "VALUE"], described.access)}
         found[register.name] = (4 * register, fields)
     return found
 
@@ -205,13 +212,16 @@ def registers_of_rdl(top):
             register.absolute_address,
             {
                 field.inst_name: (
-                    field.lsb, field.width, field.get_property("reset"), field.get_property("sw").name,
+                    field.lsb,
+                    field.width,
+                    field.get_property("reset"),
+                    field.get_property("sw").name,
                 )
                 for field in register.fields()
             },
         )
         for register in top.registers()
-    }  # fmt: skip
+    }
 
 
 def registers_of_xml(path: Path):
@@ -359,8 +369,13 @@ def test_instance_compiles(builds: Path, tmp_path: Path) -> None:
 def test_clock_is_the_one_that_was_estimated(builds: Path, tmp_path: Path) -> None:
     for name in ("dut.sdc", "dut.xdc"):
         assert tcl(builds / "axi/ip" / name)[-1] == (
-            "create_clock", "-name", "aclk", "-period", "10.000", "aclk",
-        )  # fmt: skip
+            "create_clock",
+            "-name",
+            "aclk",
+            "-period",
+            "10.000",
+            "aclk",
+        )
     manifest = Manifest.load(builds / "none")
     vectors = Vectors.create(quantise(two_ways(), SMALL), manifest)
     texts = ip_files(manifest, (builds / "none" / manifest.rtl).read_text(), vectors, 80.0)

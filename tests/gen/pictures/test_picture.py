@@ -33,8 +33,18 @@ from rtlstm.spec.network import Dense, Network
 pytestmark = pytest.mark.usefixtures("drawn")
 
 NAMES = [
-    "a\x00b", "a\x01b", "a\x1fb", "a\nb", "\\u0001 \\", "<b>&\"'", "\ud800", "\ufffe", "\u2028", "{x}", "",
-]  # fmt: skip
+    "a\x00b",
+    "a\x01b",
+    "a\x1fb",
+    "a\nb",
+    "\\u0001 \\",
+    "<b>&\"'",
+    "\ud800",
+    "\ufffe",
+    "\u2028",
+    "{x}",
+    "",
+]
 
 
 class Layer:
@@ -47,9 +57,17 @@ def errors(name: str) -> ErrorReport:
     figures = {"rms_signal": 0.5, "rms_error": 0.04, "max_abs_error": 0.1, "snr_db": 21.9}
     layer = LayerErrors(name=name, kind="lstm", **figures, parts=parts, steps=(0.0, 0.02))
     return ErrorReport(
-        model=True, sequences=1, steps=2, total_steps=2, steps_per_point=1, output=layer, layers=(layer,),
-        saturations=(), widths=(), verdict="",
-    )  # fmt: skip
+        model=True,
+        sequences=1,
+        steps=2,
+        total_steps=2,
+        steps_per_point=1,
+        output=layer,
+        layers=(layer,),
+        saturations=(),
+        widths=(),
+        verdict="",
+    )
 
 
 def pictures(name: str) -> list[Picture]:

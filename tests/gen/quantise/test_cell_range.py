@@ -257,15 +257,24 @@ def test_initial_states_are_run(both: bool) -> None:
     assert errors[1] < 0.02 < errors[0]
 
 
-@pytest.mark.parametrize(("state", "words"), [
-    (np.zeros((2, 1, 4, 12)), r"pair \(h_0, c_0\)"),
-    ((np.zeros((1, 4, 12)), np.zeros((1, 3, 12))),
-     r"c_0 of calibration data must be an array \(1, 4, 12\)"),
-    ((np.zeros((1, 4, 12), int), np.zeros((1, 4, 12))),
-     "h_0 of calibration data must hold finite floats"),
-    ((np.zeros((1, 4, 12)), np.full((1, 4, 12), np.inf)),
-     "c_0 of calibration data must hold finite floats"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (np.zeros((2, 1, 4, 12)), r"pair \(h_0, c_0\)"),
+        (
+            (np.zeros((1, 4, 12)), np.zeros((1, 3, 12))),
+            r"c_0 of calibration data must be an array \(1, 4, 12\)",
+        ),
+        (
+            (np.zeros((1, 4, 12), int), np.zeros((1, 4, 12))),
+            "h_0 of calibration data must hold finite floats",
+        ),
+        (
+            (np.zeros((1, 4, 12)), np.full((1, 4, 12), np.inf)),
+            "c_0 of calibration data must hold finite floats",
+        ),
+    ],
+)
 def test_wrong_initial_states_are_refused(state: object, words: str) -> None:
     with pytest.raises(InputError, match=words):
         quantise(integrating(), calibration=np.zeros((6, 4, 3)), state=state)

@@ -140,9 +140,13 @@ def test_features_fill_their_format_where_that_measures_better():
 def build(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shifts") / "b"
     generate_build(
-        network(), folder, settings=NARROW.replace(quick=True), parameters=TINY,
-        calibration=small_inputs(40, 2), name="tiny",
-    )  # fmt: skip
+        network(),
+        folder,
+        settings=NARROW.replace(quick=True),
+        parameters=TINY,
+        calibration=small_inputs(40, 2),
+        name="tiny",
+    )
     return folder
 
 

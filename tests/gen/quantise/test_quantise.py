@@ -60,9 +60,14 @@ def test_reconstructed_weights_are_within_half_a_step() -> None:
 def _halves(gate: str, clip: float | None = None) -> list[int]:
     """What is added to the zero biases of a GRU that resets before the product: rows r, z, n, unused."""
     gru = Gru(
-        w_ih=np.ones((6, 1)), w_hh=np.ones((6, 2)), bias_ih=np.zeros(6), bias_hh=np.zeros(6),
-        gate=ActivationFunction.of(gate), clip=clip, reset_after=False,
-    )  # fmt: skip
+        w_ih=np.ones((6, 1)),
+        w_hh=np.ones((6, 2)),
+        bias_ih=np.zeros(6),
+        bias_hh=np.zeros(6),
+        gate=ActivationFunction.of(gate),
+        clip=clip,
+        reset_after=False,
+    )
     reset, candidate = quantise(Network(layers=(gru,))).layers
     assert not candidate.bias.any()
     return reset.bias[::2].tolist()
@@ -122,13 +127,16 @@ def test_bounds_hold_for_random_inputs() -> None:
     assert np.abs(lstm.w_ih @ x).max() <= bound < 1 << (numerics.accumulator.bits - 1)
 
 
-@pytest.mark.parametrize(("calibration", "message"), [
-    (np.zeros((4, 6)), r"must be \(T, 5\) or \(T, N, 5\)"),
-    (np.zeros((0, 5)), "not empty"),
-    (np.full((4, 5), np.nan), "must be finite, but those of step 0, sequence 0, value 0 are nan"),
-    (np.zeros((4, 5), dtype=complex), "real numbers"),
-    (np.array([["a"] * 5]), "real numbers"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("calibration", "message"),
+    [
+        (np.zeros((4, 6)), r"must be \(T, 5\) or \(T, N, 5\)"),
+        (np.zeros((0, 5)), "not empty"),
+        (np.full((4, 5), np.nan), "must be finite, but those of step 0, sequence 0, value 0 are nan"),
+        (np.zeros((4, 5), dtype=complex), "real numbers"),
+        (np.array([["a"] * 5]), "real numbers"),
+    ],
+)
 def test_bad_calibration_is_refused(calibration: np.ndarray, message: str) -> None:
     with pytest.raises(InputError, match=message):
         quantise(network(), calibration=calibration)
@@ -140,11 +148,14 @@ def test_unbuildable_formats_are_refused() -> None:
         quantise(network(), settings)
 
 
-@pytest.mark.parametrize(("scale", "bias", "message"), [
-    (1e12, 0.0, "layer 'lstm' has weights and biases up to"),
-    (1e300, 0.0, "layer 'lstm' has weights and biases up to"),
-    (1.0, -1e14, "layer 'lstm' has weights and biases up to 1e\\+14"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("scale", "bias", "message"),
+    [
+        (1e12, 0.0, "layer 'lstm' has weights and biases up to"),
+        (1e300, 0.0, "layer 'lstm' has weights and biases up to"),
+        (1.0, -1e14, "layer 'lstm' has weights and biases up to 1e\\+14"),
+    ],
+)
 def test_sums_too_large_to_build_are_refused(scale: float, bias: float, message: str) -> None:
     source = network(scale).layers[0]
     lstm = source.replace(bias=source.bias + bias)

@@ -164,9 +164,12 @@ def test_other_kinds_are_searched(name: str) -> None:
 def test_rows_of_a_gru_that_read_one_vector_alone_do_so_still() -> None:
     rng = np.random.default_rng(3)
     gru = Gru(
-        w_ih=rng.normal(size=(9, 4)), w_hh=rng.normal(size=(9, 3)), bias_ih=np.zeros(9),
-        bias_hh=np.zeros(9), reset_after=True,
-    )  # fmt: skip
+        w_ih=rng.normal(size=(9, 4)),
+        w_hh=rng.normal(size=(9, 3)),
+        bias_ih=np.zeros(9),
+        bias_hh=np.zeros(9),
+        reset_after=True,
+    )
     x = np.random.default_rng(1).normal(size=(50, 8, 4))
     plain, found = (
         quantise(Network(layers=(gru,)), QuantizationSettings(weight_bits=4, quick=quick), x).layers[0]

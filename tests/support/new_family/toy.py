@@ -38,9 +38,17 @@ class ToyPll(PllSearch):
 
     def cell(self, source: int, clock: Fraction, vco: Fraction, dividers: Dividers) -> Pll:
         return Pll(
-            cell="TOY_PLL", input_hz=source, vco_hz=vco, output_hz=clock, parameters={"TIMES": dividers[1]},
-            attributes={}, constants={}, input_port="I", output_port="O", lock_port="L",
-        )  # fmt: skip
+            cell="TOY_PLL",
+            input_hz=source,
+            vco_hz=vco,
+            output_hz=clock,
+            parameters={"TIMES": dividers[1]},
+            attributes={},
+            constants={},
+            input_port="I",
+            output_port="O",
+            lock_port="L",
+        )
 
 
 class ToyEstimates(Estimates):
@@ -75,27 +83,45 @@ class Toy(FpgaFamily):
     )
     devices = tuple(
         FpgaDevice(
-            name=f"toy-{size}", family="toy", architecture="toy", luts=1000 * size, ffs=1000 * size,
-            multipliers=3 * size, block_rams=4 * size, block_ram_kibit=4, options=("--device", "toy"),
-            grades=("1", "2"), pins={"box": ()}, target_mhz={"1": 40, "2": 60},
+            name=f"toy-{size}",
+            family="toy",
+            architecture="toy",
+            luts=1000 * size,
+            ffs=1000 * size,
+            multipliers=3 * size,
+            block_rams=4 * size,
+            block_ram_kibit=4,
+            options=("--device", "toy"),
+            grades=("1", "2"),
+            pins={"box": ()},
+            target_mhz={"1": 40, "2": 60},
         )
         for size in (9, 90)
-    )  # fmt: skip
+    )
     cells = Cells(
-        luts={"SB_LUT4": 1}, flip_flops=("SB_DFF",), multipliers={"TOY_MULT18": 1},
+        luts={"SB_LUT4": 1},
+        flip_flops=("SB_DFF",),
+        multipliers={"TOY_MULT18": 1},
         block_rams=dict.fromkeys(("SB_RAM40_4K", "SB_RAM40_4KNR", "SB_RAM40_4KNW", "SB_RAM40_4KNRNW"), 1),
-        others=("SB_CARRY",), packed=("_TILE", "$toy"),
-    )  # fmt: skip
+        others=("SB_CARRY",),
+        packed=("_TILE", "$toy"),
+    )
     place_route = PlaceRoute(
-        program="nextpnr-toy", package="yowasp-nextpnr-toy", constraint_options=("--toy-pins", "{}"),
+        program="nextpnr-toy",
+        package="yowasp-nextpnr-toy",
+        constraint_options=("--toy-pins", "{}"),
         pin_lines=lambda pin: [f"pin {pin.port} at {pin.site}"],
-        clock_lines=lambda port, hertz: [f"clock {port} {hertz} Hz"], router="router1",
-    )  # fmt: skip
+        clock_lines=lambda port, hertz: [f"clock {port} {hertz} Hz"],
+        router="router1",
+    )
     bitstream = BitstreamTools(
-        constraint_file="top.toy", result_options=("--toy", "routed.toy"), bitstream_file="top.bits",
+        constraint_file="top.toy",
+        result_options=("--toy", "routed.toy"),
+        bitstream_file="top.bits",
         find_packer=lambda: find_tool("toypack", "toy-tools", "run_toypack", "a bitstream for toy", None),
-        pack_arguments=lambda chosen, routed, target: [chosen.grade, routed, target], pll=ToyPll(),
-    )  # fmt: skip
+        pack_arguments=lambda chosen, routed, target: [chosen.grade, routed, target],
+        pll=ToyPll(),
+    )
     estimates = ToyEstimates()
 
     def yosys(self, device: FpgaDevice) -> Yosys:

@@ -34,11 +34,14 @@ from support.testbenches.bus_sequences import (
 )
 
 CHANNELS = (
-    ("m_axis_y_tvalid", "m_axis_y_tready",
-     ("m_axis_y_tdata", "m_axis_y_tid", "m_axis_y_tlast", "m_axis_y_tuser")),
+    (
+        "m_axis_y_tvalid",
+        "m_axis_y_tready",
+        ("m_axis_y_tdata", "m_axis_y_tid", "m_axis_y_tlast", "m_axis_y_tuser"),
+    ),
     ("s_axi_bvalid", "s_axi_bready", ("s_axi_bresp",)),
     ("s_axi_rvalid", "s_axi_rready", ("s_axi_rresp", "s_axi_rdata")),
-)  # fmt: skip
+)
 
 
 def pauses(seed: int, share: float) -> Iterator[bool]:

@@ -74,9 +74,13 @@ async def says_what_it_is_and_refuses_the_rest(dut: Any) -> None:
     assert await port.read(Register.ID) == IDENTITY
     assert await port.read(Register.VERSION) == MAP_VERSION[0] << 16 | MAP_VERSION[1]
     refused = (
-        (Register.ID, 1), (Register.X_DATA, None), (Register.Y_DATA, None), (Register.Y_DATA, 1),
-        (Register.X_STREAM, 3), (31, None),
-    )  # fmt: skip
+        (Register.ID, 1),
+        (Register.X_DATA, None),
+        (Register.Y_DATA, None),
+        (Register.Y_DATA, 1),
+        (Register.X_STREAM, 3),
+        (31, None),
+    )
     for number, word in refused:
         assert await port.refuses(number, word), (number, word)
     assert await port.read(Register.LINK_ERRORS) == len(refused)

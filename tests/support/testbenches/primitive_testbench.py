@@ -258,8 +258,15 @@ def run(texts: Iterable[str], simulator: str, folder: Path, defines: Sequence[st
     source.write_text("\n".join(texts))
     (folder / "main.cpp").write_text(MAIN)
     command = [
-        verilator().binary, "--cc", "--exe", "--build", "--x-assign", "unique", "--x-initial", "unique",
-    ]  # fmt: skip
+        verilator().binary,
+        "--cc",
+        "--exe",
+        "--build",
+        "--x-assign",
+        "unique",
+        "--x-initial",
+        "unique",
+    ]
     command += ["-Wno-fatal", "-Wno-lint", "-Wno-style", *flags, "--top-module", "bench", "-CFLAGS", "-O1"]
     command += ["--Mdir", folder / "objects", source, folder / "main.cpp"]
     run_tool(command, "verilator", folder, verilator_environment())

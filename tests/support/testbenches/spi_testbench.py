@@ -60,9 +60,13 @@ class Host:
 
     async def _write(self, words, width: int, raw: bool, mode: int, mhz: float) -> list[int]:
         config = SpiConfig(
-            word_width=width, sclk_freq=mhz * 1e6, cpol=bool(mode & 2), cpha=bool(mode & 1),
-            frame_spacing_ns=PAUSE_NS, data_output_idle=0,
-        )  # fmt: skip
+            word_width=width,
+            sclk_freq=mhz * 1e6,
+            cpol=bool(mode & 2),
+            cpha=bool(mode & 1),
+            frame_spacing_ns=PAUSE_NS,
+            data_output_idle=0,
+        )
         selects = "raw_cs_n" if raw else "cs_n"
         bus = SpiBus(self.dut, "spi", sclk_name="sck", cs_name=selects)
         master = SpiMaster(bus, config)
