@@ -44,8 +44,8 @@ _NUMBERS, _WORK = "Numbers", "How it is worked out"
 _ROWS = 16
 """Points that the table shows, shared among the devices."""
 _LEGEND = (
-    "bits: of weights, data, gates and c; full: the share of the fuller of logic and memory, of what --fit "
-    "may use"
+    "bits: of weights, data (h), gates and c; full: the share of the fuller of logic and memory, of what "
+    "--fit may use"
 )
 _HINT = "The same command with --show N prints the command that builds N; explore.json has all of them."
 
@@ -176,7 +176,8 @@ class Given:
         x = read.looked_up(x, "calibration", valid, self._batch_first, self._pad)
         first = sequences_first("the calibration data", x, self._batch_first, known, valid)
         roundings = parse_roundings(asked.hidden_rounding)
-        space = Space.asked(find_shapes(read.network, roundings, asked.max_steps), asked)
+        shapes = find_shapes(read.network, roundings, asked.max_steps, asked.wave_front)
+        space = Space.asked(shapes, asked)
         check_boards(read.network, space)
         self._name = default_name(read.network, read.report)
         state = read.calibration_state(x, first)
@@ -254,12 +255,16 @@ def _point(number: int, point: "Point", metric: "Metric", command: str) -> dict[
     """A point as the table and the page show it."""
     fields: dict[str, Any] = point.model_dump(mode="json")
     choice, proof = fields["choice"], fields["proof"]
-    numbers = "/".join(str(choice[f"{kind}_bits"]) for kind in ("weight", "data", "gate", "cell"))
+    h, schedule = choice["hidden_bits"], ""
+    data = f"{choice['data_bits']}" + (f"({h})" if h else "")
+    numbers = "/".join(map(str, (choice["weight_bits"], data, choice["gate_bits"], choice["cell_bits"])))
+    if choice["lane_sums"]:
+        schedule = f" {choice['lane_sums']} sums"
     return fields | {
         "number": number,
         "device": choice["device"],
         "numbers": f"{numbers} {choice['tables']}" + (" odd" if choice["hidden_rounding"] == "odd" else ""),
-        "array": f"{fields['lanes']} x {fields['macs']}",
+        "array": f"{fields['lanes']} x {fields['macs']}" + (" wave" if choice["wave_front"] else schedule),
         "cycles": fields["step_latency_cycles"],
         "measure": metric.of(point.errors),
         # Not twice, if it is the metric.

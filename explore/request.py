@@ -39,6 +39,14 @@ class SpaceOptions(Record):
         str,
         Option("Bits of the inputs, hidden states and dense results to try.", group=_SPACE, metavar="BITS"),
     ] = "6:16"
+    hidden_bits: Annotated[
+        str | None,
+        Option(
+            "Bits of h to try beside the default, such as 9 or 10:12.",
+            group=_SPACE,
+            metavar="BITS",
+        ),
+    ] = None
     gate_bits: Annotated[
         str, Option("Bits of the results of sigmoid and tanh to try.", group=_SPACE, metavar="BITS")
     ] = "8,12,16"
@@ -76,6 +84,21 @@ class SpaceOptions(Record):
             metavar="NUMBERS",
         ),
     ] = None
+    lane_sums: Annotated[
+        str | None,
+        Option(
+            "Row groups whose sums lanes keep, to try beside none.",
+            group=_SPACE,
+            metavar="NUMBERS",
+        ),
+    ] = None
+    wave_front: Annotated[
+        bool,
+        Option(
+            "Also try a wave-front, for a shorter interval (see --limit).",
+            group=_SPACE,
+        ),
+    ] = False
 
 
 class SearchOptions(Record):

@@ -32,11 +32,12 @@ from rtlstm.spec.layout import Pad
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.program.sequences import longest_sequence
+from rtlstm.spec.program.wave import check_wave
 from rtlstm.spec.progress import Progress, tell
 from rtlstm.spec.record import few_digits
 from rtlstm.tools.work import Workers
 
-_RECORDS = "7"
+_RECORDS = "8"
 """Raised with the fields of points, and what they mean: a study of others is refused."""
 
 
@@ -85,18 +86,23 @@ def make_context(
 
 
 def find_shapes(
-    network: Network, hidden_rounding: Sequence[HiddenRounding] = (), max_steps: int | None = None
+    network: Network,
+    hidden_rounding: Sequence[HiddenRounding] = (),
+    max_steps: int | None = None,
+    wave_front: bool = False,
 ) -> tuple[LayerShape, ...]:
     """Return the layers that the array computes, whose sizes depend on no choice.
 
     Raises ConfigurationError if the h of such networks is not rounded in one of these ways, or they take
-    whole sequences and ``max_steps``, the longest one, is not stated.
+    whole sequences and ``max_steps``, the longest one, is not stated, or they take no ``wave_front``.
     """
     for rounding in hidden_rounding:
         quantise(network, QuantizationSettings(hidden_rounding=rounding))
     found = quantise(network)
     if found.passes:
         longest_sequence(max_steps)
+    if wave_front:
+        check_wave(found.shapes, found.passes)
     return found.shapes
 
 

@@ -24,8 +24,14 @@ from rtlstm.spec.record import Record
 
 _LARGEST = 1024
 """Largest numbers of lanes, and of multipliers per lane, that can be built."""
-_BITS = ("weight_bits", "data_bits", "gate_bits", "cell_bits")
+_BITS = ("weight_bits", "data_bits", "hidden_bits", "gate_bits", "cell_bits")
 _NUMBERS = (*_BITS, "tables", "hidden_rounding")
+_ARRAY = ("lanes", "macs", "lane_sums", "wave_front", "max_steps")
+"""What a choice says of numbers, and of the array: options of ``rtlstm generate``."""
+_BESIDE_DEFAULT = ("hidden_bits", "lane_sums")
+"""What is tried beside what ``rtlstm generate`` does without the option."""
+_AT_ONCE = "tables", "data_bits", "hidden_bits", "gate_bits"
+"""Values that depend on each other."""
 
 
 class Choice(Record):
@@ -46,6 +52,10 @@ class Choice(Record):
     """The longest sequence, of a network that takes whole ones."""
     clock_mhz: float | None = None
     """The clock that is assumed, if the device's is not known."""
+    hidden_bits: int | None = None
+    """None for what ``rtlstm generate`` chooses."""
+    lane_sums: int | None = None
+    wave_front: bool = False
 
     @property
     def settings(self) -> QuantizationSettings:
@@ -55,7 +65,7 @@ class Choice(Record):
     @property
     def request(self) -> FitRequest:
         """The request for its hardware."""
-        given = {name: getattr(self, name) for name in ("tables", "lanes", "macs", "max_steps")}
+        given = {name: getattr(self, name) for name in ("tables", *_ARRAY)}
         return _request(self.device, self.clock_mhz).replace(**given)
 
     @property
@@ -81,12 +91,11 @@ class Choice(Record):
     @property
     def options(self) -> dict[str, float | str]:
         """The options of ``rtlstm generate`` that make this build."""
-        found: dict[str, float | str | None] = {"fit": self.device}
-        found |= {name: getattr(self, name) for name in ("lanes", "macs", *_BITS, "tables", "max_steps")}
-        found["clock_mhz"] = self.request.clock_mhz
-        if self.hidden_rounding != QuantizationSettings.model_fields["hidden_rounding"].default:
-            found["hidden_rounding"] = self.hidden_rounding
-        return {name: value for name, value in found.items() if value is not None}
+        given = {"fit": self.device} | {name: getattr(self, name) for name in (*_ARRAY, *_NUMBERS)}
+        given["clock_mhz"] = self.request.clock_mhz
+        if self.hidden_rounding == QuantizationSettings.model_fields["hidden_rounding"].default:
+            del given["hidden_rounding"]
+        return {name: value for name, value in given.items() if value is not None and value is not False}
 
 
 class Space(Record):
@@ -104,6 +113,9 @@ class Space(Record):
     macs: tuple[int, ...]
     max_steps: tuple[int | None] = (None,)
     clock_mhz: tuple[float | None] = (None,)
+    hidden_bits: tuple[int | None, ...] = (None,)
+    lane_sums: tuple[int | None, ...] = (None,)
+    wave_front: tuple[bool, ...] = (False,)
 
     @classmethod
     def of(
@@ -133,10 +145,11 @@ class Space(Record):
 
         Raises ConfigurationError if a device, a kind of tables or a number is none.
         """
-        texts = {name: getattr(asked, name) for name in (*_BITS, "lanes", "macs")}
+        texts = {name: getattr(asked, name) for name in (*_BITS, "lanes", "macs", "lane_sums")}
         values: dict[str, Any] = {
             name: None if text is None else parse_numbers(name, text) for name, text in texts.items()
         }
+        values |= {name: (None, *(values[name] or ())) for name in _BESIDE_DEFAULT}
         return cls.of(
             shapes,
             device=find_devices(asked.devices, asked.clock_mhz),
@@ -144,6 +157,7 @@ class Space(Record):
             tables=parse_tables(asked.tables),
             hidden_rounding=parse_roundings(asked.hidden_rounding),
             max_steps=(asked.max_steps,),
+            wave_front=(False, True) if asked.wave_front else (False,),
             **values,
         )
 
@@ -164,16 +178,19 @@ class Space(Record):
     @property
     def size(self) -> int:
         """How many choices there are."""
-        kinds = product(self.tables, self.data_bits, self.gate_bits)
-        numbers = sum(self._possible(*each) == each for each in kinds)
+        numbers = sum(self._possible(*each) == each for each in product(*map(self.dimensions.get, _AT_ONCE)))
         arrays = sum(1 if lanes is None else len(self.macs) for lanes in self.lanes)
+        sums = sum(not (sums and wave) for sums, wave in product(self.lane_sums, self.wave_front))
         others = (self.device, self.weight_bits, self.cell_bits, self.hidden_rounding)
-        return prod(map(len, others)) * numbers * arrays
+        return prod(map(len, others)) * numbers * arrays * sums
 
     @property
     def fewest_bits(self) -> dict[str, int]:
         """The indices of the fewest bits of each kind, and of the tables that take fewer LUTs with these."""
-        found = {name: values.index(min(values)) for name, values in self.dimensions.items() if name in _BITS}
+        every = {name: values for name, values in self.dimensions.items() if name in _BITS}
+        found = {
+            name: values.index(min(values, key=lambda bits: bits or 0)) for name, values in every.items()
+        }
         if "direct" in self.tables and min(self.gate_bits) <= DIRECT_BITS:
             found["tables"] = self.tables.index("direct")
         return found
@@ -181,18 +198,25 @@ class Space(Record):
     def choice(self, indices: Mapping[str, int]) -> Choice:
         """Return the choice with the values of these indices, or the next one that can be built."""
         fields = {name: values[indices[name]] for name, values in self.dimensions.items()}
-        names = "tables", "data_bits", "gate_bits"
-        fields |= zip(names, self._possible(*(fields[name] for name in names)), strict=True)
+        fields |= zip(_AT_ONCE, self._possible(*(fields[name] for name in _AT_ONCE)), strict=True)
         if fields["lanes"] is None:
             fields["macs"] = None
+        # They exclude each other.
+        fields["wave_front"] &= fields["lane_sums"] is None
         return Choice(**fields)
 
-    def _possible(self, tables: TableKind, data_bits: int, gate_bits: int) -> tuple[TableKind, int, int]:
-        """Return these, or other tables or more bits of gates of this space if the bits of data need it."""
-        if data_bits > DIRECT_BITS and "interpolated" in self.tables:
+    def _possible(
+        self, tables: TableKind, data_bits: int, hidden_bits: int | None, gate_bits: int
+    ) -> tuple[TableKind, int, int | None, int]:
+        """Return these, or other tables or bits of h and gates of this space if the bits of data need it."""
+        if hidden_bits is not None and hidden_bits < data_bits:
+            wider = (bits for bits in self.hidden_bits if bits is None or bits >= data_bits)
+            hidden_bits = next(wider, hidden_bits)
+        widest = max(data_bits, hidden_bits or 0)
+        if widest > DIRECT_BITS and "interpolated" in self.tables:
             tables = "interpolated"
-        enough = [bits for bits in self.gate_bits if bits >= max(data_bits, gate_bits)]
-        return tables, data_bits, enough[0] if enough else gate_bits
+        enough = [bits for bits in self.gate_bits if bits >= max(widest, gate_bits)]
+        return tables, data_bits, hidden_bits, enough[0] if enough else gate_bits
 
     def all_indices(self) -> Iterator[dict[str, int]]:
         """Yield the indices of each choice once."""
@@ -231,9 +255,10 @@ def parse_numbers(name: str, text: str) -> tuple[int, ...]:
     numbers = tuple(sorted(set(found)))
     # Each end is checked as generate would check it.
     record = FitRequest if name in FitRequest.model_fields else QuantizationSettings
-    fields: dict[str, Any] = {"chosen": find_device("up5k")} if record is FitRequest else {}
+    # The fewest bits of data, so that those of h are checked alone.
+    fields: dict[str, Any] = {"chosen": find_device("up5k")} if record is FitRequest else {"data_bits": 4}
     for number in (numbers[0], numbers[-1]):
-        record(**fields, **{name: number})
+        record(**fields | {name: number})
     if name == "lanes" and any(number % 4 for number in numbers):
         raise ConfigurationError(f"`{name}` must be multiples of 4, not {text!r}")
     return numbers

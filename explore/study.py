@@ -68,7 +68,7 @@ class Study:
         kinds = optuna.distributions
         self._distributions = {
             name: kinds.CategoricalDistribution(tuple(range(len(values))))
-            if name in ("device", "tables", "hidden_rounding")
+            if name in ("device", "tables", "hidden_rounding", "wave_front")
             else kinds.IntDistribution(0, len(values) - 1)
             for name, values in space.dimensions.items()
         }

@@ -35,11 +35,16 @@ _Changes = Mapping[str, int | float | str]
 
 _HELP: Mapping[Part, tuple[str, ...]] = {
     "weights": ("weight_bits", "dense_weight_bits"),
-    "activations": ("data_bits", "output_bits"),
+    "activations": ("data_bits", "hidden_bits", "output_bits"),
     "tables": ("gate_bits",),
     "state": ("cell_bits",),
 }
 """The widths of each part."""
+_AT_LEAST: Mapping[str, tuple[str, ...]] = {
+    "data_bits": ("hidden_bits", "gate_bits"),
+    "hidden_bits": ("gate_bits",),
+}
+"""What has at least as many bits."""
 _MOST_BITS = 8
 """Most bits that are added to a width."""
 _ENOUGH = sqrt(2)
@@ -120,7 +125,12 @@ class Widths:
         now = self._errors.output
         if not now.rms_error:
             return (), None
-        wanted = [*self._more(), *((self._changes(name, -1), -1) for name in self._names)]
+        numerics = self._build.network.numerics
+        # h has at least the bits of inputs.
+        fewer = [
+            each for each in self._names if each != "hidden_bits" or numerics.own_hidden_bits is not None
+        ]
+        wanted = [*self._more(), *((self._changes(name, -1), -1) for name in fewer)]
         self._total = len(wanted) + (0 if self._formulas else 1 + _MOST_BUILT + _MOST_NARROWER)
         plain, scale = self._settings, 1.0
         if not self._formulas:
@@ -209,12 +219,15 @@ class Widths:
     def _bits(self, name: str) -> int:
         numerics = self._build.network.numerics
         bits: int | None = getattr(self._settings, name)
+        if name == "hidden_bits":
+            return bits or numerics.data_bits
         return bits or (numerics.cell if name == "cell_bits" else numerics.gate).bits
 
     def _changes(self, name: str, more: int) -> _Changes:
-        bits, gates = self._bits(name) + more, self._settings.gate_bits
-        # Stated gates that are too narrow for the data are widened, too.
-        also = {"gate_bits": bits} if name == "data_bits" and gates is not None and gates < bits else {}
+        bits = self._bits(name) + more
+        # Stated bits of h and of gates that are too few for the data are more, too.
+        given = {each: getattr(self._settings, each) for each in _AT_LEAST.get(name, ())}
+        also = {each: bits for each, its in given.items() if its is not None and its < bits}
         return {name: bits, **also}
 
     def _try(
@@ -233,11 +246,7 @@ class Widths:
         network, begin = build.request.network, build.request.initial_state
         name = build.manifest.name
         try:
-            gates = settings.gate_bits
-            if gates is not None and "data_bits" in changes and "gate_bits" not in changes:
-                # They are stated for this build, so that its formats are like the build's.
-                settings = settings.replace(gate_bits=max(gates, int(changes["data_bits"])))
-            settings = settings.replace(**changes)
+            settings = settings.replace(**self._widened(settings, changes))
             request = replace(build.request, settings=settings)
             hardware = request.hardware
             choices = choose_formats(
@@ -257,10 +266,23 @@ class Widths:
             cost=build.cost(manifest),
         )
 
+    def _widened(self, settings: QuantizationSettings, changes: _Changes) -> dict[str, Any]:
+        """Return changes with what follows in settings that state the build's bits, to have its formats."""
+        widest = max([0, *(int(changes[name]) for name in _AT_LEAST if name in changes)])
+        also: dict[str, Any] = {}
+        if widest and settings.gate_bits is not None:
+            also["gate_bits"] = max(settings.gate_bits, widest)
+        if "data_bits" in changes and self._settings.hidden_bits is None:
+            also["hidden_bits"] = None  # Those of other data.
+        return {**also, **changes}
+
 
 def _changeable(network: QuantizedNetwork, settings: QuantizationSettings) -> Iterator[str]:
     """Yield the widths that matter to a network."""
-    yield from ("weight_bits", "data_bits")
+    yield "weight_bits"
+    if len(network.shapes) > 1 or network.shapes[0].recurrent:
+        yield "hidden_bits"  # Before the data's, which cost as much and change the ports.
+    yield "data_bits"
     yield from (name for name in ("dense_weight_bits", "output_bits") if getattr(settings, name) is not None)
     graphs = [network.numerics.cells[shape.cell] for shape in network.shapes]
     if any(node.kind in ("table", "pieces") for graph in graphs for node in graph.nodes):

@@ -30,6 +30,7 @@ from rtlstm.spec.program.passes import (
 )
 from rtlstm.spec.program.schedule import Cycles, Issued, LayerCycles, Schedule, Timeline
 from rtlstm.spec.program.step import Op, Program, compile_program, idle_between
+from rtlstm.spec.program.wave import check_wave
 from rtlstm.spec.record import Record
 
 
@@ -103,10 +104,7 @@ def compile_sequences(
             "the wrappers take steps one by one; connect the core's streams yourself"
         )
     if parameters.wave_front:
-        raise ConfigurationError(
-            "`wave_front` is for steps that come one by one, but a network with a reverse direction takes "
-            "whole sequences, a layer after the other: leave it out"
-        )
+        check_wave(shapes, passes)
     parameters.require_fixed_program(
         "a loadable core takes steps one by one, but this network has a reverse direction; "
         "generate a separate build for it, without `capacities` and `device`"

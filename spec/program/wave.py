@@ -25,7 +25,7 @@ from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program.passes import NOTHING_SKIPPED, Kept
+from rtlstm.spec.program.passes import NOTHING_SKIPPED, Kept, Passes
 from rtlstm.spec.program.step import Op, Program, compile_program, group_ends, idle_between, newer_results
 
 _LEAVE_OUT = "leave `wave_front` out"
@@ -42,7 +42,7 @@ def compile_wave(
     Raises ConfigurationError if layers read others than the one before them, or the first one is not
     recurrent, or a layer's results could come before its old ones have been read.
     """
-    _check(shapes)
+    check_wave(shapes)
     program = compile_program(shapes, parameters, timing, kept, prefetches=False)
     ops = _waiting(_order(program), len(shapes))
     for op in ops:
@@ -77,8 +77,13 @@ def _most(op: Op, parameters: Parameters) -> int:
     return op.results - parameters.pipeline.operand
 
 
-def _check(shapes: Sequence[LayerShape]) -> None:
-    """Refuse layers whose steps cannot follow each other so."""
+def check_wave(shapes: Sequence[LayerShape], passes: Passes = ()) -> None:
+    """Refuse layers whose steps cannot follow each other so. Raises ConfigurationError."""
+    if passes:
+        raise ConfigurationError(
+            "`wave_front` is for steps that come one by one, but a network with a reverse direction takes "
+            f"whole sequences, a layer after the other: {_LEAVE_OUT}"
+        )
     if not shapes[0].recurrent:
         raise ConfigurationError(
             f"`wave_front` needs a recurrent layer first, but {shapes[0].name!r} is a layer of kind "

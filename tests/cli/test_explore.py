@@ -19,10 +19,12 @@ from support.nam_files import content, save
 from support.small_builds import INPUTS, tensors
 
 from rtlstm.cli.explore import Given
+from rtlstm.explore.measure import measure_numbers, measure_point
 from rtlstm.explore.metrics import find_metric
 from rtlstm.explore.request import SearchOptions, SpaceOptions
 from rtlstm.explore.search import Plan
 from rtlstm.explore.search import explore as search
+from rtlstm.explore.space import Numbers, Point
 from rtlstm.fpga.estimate import BOARD_SHARE
 from rtlstm.gen.builds.compiled import compile
 from rtlstm.gen.builds.report import BuildReport
@@ -422,6 +424,37 @@ def test_refused_studies(run, cli, tmp_path, files, monkeypatch):
     run(*SMALL).refused("is damaged", "delete it")
     monkeypatch.setitem(sys.modules, "optuna", None)
     run(*SMALL).refused("needs the package 'optuna'", "pip install 'rtlstm[explore]'")
+
+
+@pytest.mark.usefixtures("without_verilog")
+def test_bits_of_h_and_schedules_are_those_of_the_build(files, cli, tmp_path, monkeypatch):
+    """Those that generate chooses are tried, too; kept sums and a wave-front exclude each other."""
+    monkeypatch.chdir(files)
+    given = Given(Path("tiny.safetensors"), Path("x.npy"), None, False, "back", {"dense": ("fc:sigmoid",)})
+    numbers = {"weight_bits": "8", "data_bits": "8", "gate_bits": "12", "cell_bits": "16"}
+    asked = SpaceOptions(
+        devices="lfe5u-25f-8", tables="interpolated", hidden_bits="10", lane_sums="16", wave_front=True,
+        lanes="8", macs="1", **numbers,
+    )  # fmt: skip
+    space, context = given.read(find_metric("error"), None, asked)
+    choices = [space.choice(indices) for indices in space.all_indices()]
+    assert len(choices) == space.size == 6 and {each.hidden_bits for each in choices} == {None, 10}
+    for number, choice in enumerate(each for each in choices if each.hidden_bits):
+        measured = measure_numbers(context, choice)
+        assert isinstance(measured, Numbers)
+        point = measure_point(context, (choice, measured))
+        assert isinstance(point, Point)
+        words = shlex.split(given.command(number, choice.options))
+        words[words.index("-o") + 1] = str(tmp_path / f"{number}")
+        assert cli(*words[1:]).code == 0
+        manifest = Manifest.load(tmp_path / f"{number}")
+        found = manifest.parameters
+        assert (found.lane_sums, found.wave_front) == (choice.lane_sums, choice.wave_front)
+        assert manifest.numerics.data_bits == 10
+        cycles = manifest.cycles
+        assert (cycles.step_latency_cycles, cycles.step_interval_cycles) == (
+            point.step_latency_cycles, point.step_interval_cycles,
+        )  # fmt: skip
 
 
 class Stopped:

@@ -3,6 +3,7 @@
 import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
 from support.explored import point
@@ -22,6 +23,7 @@ from rtlstm.explore.search import find_shapes
 from rtlstm.explore.space import Space, find_devices, parse_numbers
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.network import Bidirectional, Network
 
 ERROR = find_metric("error")
 KNOWN = figures(ERROR) | figures(find_metric("accuracy")) | figures(Metric("mine:F1_score", max))
@@ -135,6 +137,8 @@ def test_numbers_are_read():
         ("weight_bits", "1:8", "`weight_bits` must be greater than or equal to 2, not 1"),
         ("data_bits", "8:99", "`data_bits` must be less than or equal to 18, not 99"),
         ("lanes", "4:8", "must be multiples of 4"),
+        ("hidden_bits", "9:19", "`hidden_bits` must be less than or equal to 18, not 19"),
+        ("lane_sums", "2,8", "`lane_sums` must be greater than or equal to 4, not 2"),
     ],
 )
 def test_wrong_numbers_are_refused(name: str, text: str, words: str):
@@ -143,23 +147,31 @@ def test_wrong_numbers_are_refused(name: str, text: str, words: str):
     assert words in str(refused.value)
 
 
-def test_each_choice_is_there_once_and_can_be_built():
-    space = Space(
-        device=("up5k", "hx8k"),
-        tables=("interpolated", "direct"),
-        weight_bits=(4, 8),
-        data_bits=(8, 10, 14),
-        gate_bits=(8, 12, 16),
-        cell_bits=(12,),
-        hidden_rounding=("half_up", "odd"),
-        lanes=(None, 4),
-        macs=(1, 2),
-    )
+SPACE = Space(
+    device=("up5k", "hx8k"),
+    tables=("interpolated", "direct"),
+    weight_bits=(4, 8),
+    data_bits=(8, 10, 14),
+    gate_bits=(8, 12, 16),
+    cell_bits=(12,),
+    hidden_rounding=("half_up", "odd"),
+    lanes=(None, 4),
+    macs=(1, 2),
+)
+# Data of 8, 10 and 14 bits with gates of as many: 3 + 2 + 1, and direct tables of the first two.
+SIZE = 2 * 2 * (6 + 5) * 2 * 3
+MORE: dict[str, Any] = {"hidden_bits": (None, 9, 16), "lane_sums": (None, 16), "wave_front": (False, True)}
+"""With 9 bits of h beside 8 of data two gates and both tables; with 16 one, beside each of data. Kept sums
+and a wave-front are three: none, one or the other."""
+
+
+@pytest.mark.parametrize("more, size", [({}, SIZE), (MORE, 3 * 2 * 2 * 2 * 3 * (6 + 5 + 2 * 2 + 3))])
+def test_each_choice_is_there_once_and_can_be_built(more: dict[str, Any], size: int):
+    space = SPACE.replace(**more)
     found = [space.choice(indices) for indices in space.all_indices()]
-    assert len({each.key for each in found}) == len(found) == space.size
-    # Data of 8, 10 and 14 bits with gates of as many: 3 + 2 + 1, and direct tables of the first two.
-    assert space.size == 2 * 2 * (6 + 5) * 2 * 3
-    assert all(each.gate_bits >= each.data_bits and each.settings for each in found)
+    assert len({each.key for each in found}) == len(found) == space.size == size
+    assert all(each.gate_bits >= max(each.data_bits, each.hidden_bits or 0) for each in found)
+    assert all(each.settings and each.request for each in found)
     every = itertools.product(*(range(len(values)) for values in space.dimensions.values()))
     names = list(space.dimensions)
     assert {space.choice(dict(zip(names, each, strict=True))).key for each in every} == {
@@ -183,6 +195,19 @@ def test_networks_whose_h_has_no_odd_codes_are_refused():
     assert find_shapes(network(), ("half_up", "odd")) == find_shapes(network())
     with pytest.raises(ConfigurationError, match="odd.* needs LSTM layers without peepholes"):
         find_shapes(CELL_NETWORKS["gru"], ("half_up", "odd"))
+
+
+def test_networks_without_a_wave_front_are_refused():
+    first, last = network().layers
+    both = Bidirectional(forward=first, backward=first.replace(reverse=True))
+    dense = last.replace(weight=np.ones((first.inputs, 2)), bias=np.zeros(first.inputs))
+    for layers, words in (
+        ((both,), "`wave_front` is for steps"),
+        ((dense, first), "a recurrent layer first"),
+    ):
+        with pytest.raises(ConfigurationError, match=words):
+            find_shapes(Network(layers=layers), max_steps=8, wave_front=True)
+    assert find_shapes(network(), wave_front=True) == find_shapes(network())
 
 
 def test_devices_have_estimates():

@@ -46,6 +46,8 @@ BUILDS = {
     "not calibrated": (small_network(), {"weight_bits": 5, "data_bits": 7}),
     "loadable": (small_network(), {"weight_bits": 6, "data_bits": 9, "capacities": {"headroom": 1}}),
     "device": (small_network(), {"weight_bits": 4, "fit": "lfe5u-25f-6"}),
+    "bits of h": (small_network(), {"weight_bits": 14, "data_bits": 8}),
+    "stated bits of h": (small_network(), {"data_bits": 8, "hidden_bits": 9, "gate_bits": 9}),
 }
 
 
@@ -176,6 +178,19 @@ def test_the_part_that_is_coarse_gets_the_bits_that_it_needs(few: dict[str, int]
     assert f" {found.advice.text}." in conclude_widths(found)
 
 
+def test_h_alone_gets_bits_where_inputs_are_exact() -> None:
+    """Bits of inputs would give the same, take as much, and change the ports."""
+    network, numbers = small_network(), QuantizationSettings(weight_bits=14, data_bits=8)
+    x = np.random.default_rng(1).integers(-3, 4, (50, 6, network.inputs)) / 4
+    found = tried(made(network, numbers, Calibration.of(network, x)), x)
+    part = named_part(found.output)
+    assert part is not None and part.part == "activations" and found.advice is not None
+    assert set(found.advice.changes) == {"hidden_bits"}
+    got = quantise(network, numbers.replace(**found.advice.changes), x)
+    error = measure_errors(got, Samples.of(x, network.inputs), network).output.rms_error
+    assert error == found.advice.rms_error < 0.6 * found.output.rms_error
+
+
 def test_widths_that_cannot_be_built_say_so() -> None:
     network = small_network()
     x = np.random.default_rng(1).normal(size=(9, 2, network.inputs))
@@ -183,7 +198,7 @@ def test_widths_that_cannot_be_built_say_so() -> None:
     found = tried(made(network, numbers, Calibration.of(network, x)), x)
     refused = {next(iter(each.changes.items())): each.refusal for each in found.widths if each.refusal}
     assert {("weight_bits", 19), ("data_bits", 13), ("gate_bits", 11)} <= set(refused)
-    assert all(bits > getattr(numbers, name) for name, bits in refused if name != "gate_bits")
+    assert all(bits > (getattr(numbers, name) or 12) for name, bits in refused if name != "gate_bits")
     assert "at most 12 with direct tables" in refused["data_bits", 13]
 
 
