@@ -178,7 +178,8 @@ class Space(Record):
     @property
     def size(self) -> int:
         """How many choices there are."""
-        numbers = sum(self._possible(*each) == each for each in product(*map(self.dimensions.get, _AT_ONCE)))
+        kinds = product(*(self.dimensions[name] for name in _AT_ONCE))
+        numbers = sum(self._possible(*each) == each for each in kinds)
         arrays = sum(1 if lanes is None else len(self.macs) for lanes in self.lanes)
         sums = sum(not (sums and wave) for sums, wave in product(self.lane_sums, self.wave_front))
         others = (self.device, self.weight_bits, self.cell_bits, self.hidden_rounding)

@@ -15,6 +15,7 @@ from support.step_checks import check_device
 from rtlstm.gen.builds.hardware import device_settings
 from rtlstm.gen.builds.report import format_reports
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise, quantise_with
+from rtlstm.gen.quantise.ranges import FORMULAS, Candidate
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.hdl.emit.header import build_options
 from rtlstm.hdl.emit.verilog import core_to_verilog
@@ -65,11 +66,15 @@ def network(*kinds: object) -> Network:
 
 
 def quantised(
-    given: Network, ranges: tuple[float, ...], settings: QuantizationSettings = SETTINGS
+    given: Network,
+    ranges: tuple[float, ...],
+    settings: QuantizationSettings = SETTINGS,
+    candidate: Candidate = FORMULAS,
 ) -> QuantizedNetwork:
     choices = choose_formats(given, settings, None)
     more = (1.0,) * (len(choices.cell_ranges) - len(ranges))
-    return quantise_with(given, settings, replace(choices, cell_ranges=(*ranges, *more)))
+    choices = replace(choices, cell_ranges=(*ranges, *more), candidate=candidate)
+    return quantise_with(given, settings, choices)
 
 
 NETWORKS = {
@@ -102,7 +107,10 @@ def test_a_network_has_at_most_four_formats_of_c() -> None:
     [((1.0, 16.0), 16), ((17.0, 2.0), 17), ((64.0, 64.0), 18), ((1.0, 4096.0), 24), ((2.0**14, 1.0), 24)],
 )
 def test_by_default_the_widest_range_sets_the_bits(ranges: tuple[float, float], bits: int) -> None:
-    found = quantised(network(lstm, lstm), ranges, QuantizationSettings(data_bits=8, weight_bits=8))
+    settings = QuantizationSettings(data_bits=8, weight_bits=8)
+    found = quantised(network(lstm, lstm), ranges, settings)
+    more = quantised(network(lstm, lstm), ranges, settings, Candidate(more_cell_bits=2))
+    assert more.numerics.cell.bits == bits + 2
     states = [shape.state for shape in found.shapes if shape.state]
     assert [form.bits for form in states] == [bits, bits] == [found.numerics.cell.bits] * 2
     assert all(form.limit + form.step >= wanted for form, wanted in zip(states, ranges, strict=True))

@@ -81,6 +81,19 @@ def test_icarus_equals_golden(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.rtl
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dense layers", "gru", "chosen by the search"])
+def test_verilator_equals_golden(name: str, tmp_path: Path) -> None:
+    if name in STEPS:
+        found = quantise(STEPS[name], SETTINGS)
+    else:
+        x = np.random.default_rng(2).uniform(-1, 1, (40, 20, 3))
+        found = quantise(stacked(3, 6, dense=((2, "identity"),)), WIDE, x)
+        assert (found.numerics.input.bits, found.numerics.data_bits) == (8, 9)
+    check_device(make_case(4, found, PARAMETERS, steps=40), tmp_path, "verilator")
+
+
+@pytest.mark.rtl
 @pytest.mark.parametrize("name", quick(WHOLE, "both directions"))
 def test_whole_sequences(name: str, tmp_path: Path) -> None:
     network = quantise(WHOLE[name], SETTINGS)

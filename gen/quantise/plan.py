@@ -61,7 +61,8 @@ _FACTOR_BITS = 8
 _MOST_GATE_BITS = 16
 """Bits of gates that are chosen here, unless the data have more."""
 _CELL_BITS, _CELL_POWER, MOST_CELL_BITS = 16, 4, 24
-"""Bits of c up to a range of 2 to this power; one more for each doubling, up to the most."""
+"""Bits of c up to a range of 2 to this power; one more for each doubling, up to the most, and what is tried
+beyond."""
 _CELL_FORMATS = 4
 """Most formats of c of one network: so few a LUT of four inputs, or two, chooses between."""
 _HIDDEN_SHIFTS = 3
@@ -229,7 +230,7 @@ class QuantizationSettings(Record):
         Annotated[int, Field(ge=8, le=32)] | None,
         Option(
             "Bits of the cell state, 8 to 32. Default: 16, one more for each doubling of its range beyond "
-            "16, and more if that helps on the calibration data, at most 24.",
+            "16, at most 24, and up to 8 more if that helps on the calibration data.",
             group=_NUMBERS,
         ),
     ] = None
@@ -331,7 +332,7 @@ class QuantizationSettings(Record):
 
 def _default_cell_bits(power: int, more: int) -> int:
     """Return the bits of c where none are asked for: its widest range is this power of two, with ``more``."""
-    return min(MOST_CELL_BITS, _CELL_BITS + max(0, power - _CELL_POWER) + more)
+    return min(MOST_CELL_BITS, _CELL_BITS + max(0, power - _CELL_POWER)) + more
 
 
 def _saturation_range(gate: Format) -> float:
