@@ -1,7 +1,7 @@
-"""Reverses words with two builds: the final state of the encoder's begins the decoder's.
+"""Reverses words with two networks on one device: the decoder goes on where the encoder ends.
 
-The decoder's device gives the number of the largest score, one value in place of eight, and the driver
-gives it back as the next token. Run with ``python examples/encoder_decoder.py [BACKEND]``; needs
+The state stays on the device, which gives the number of the largest score, one value in place of eight; the
+driver gives it back as the next token. Run with ``python examples/encoder_decoder.py [BACKEND]``; needs
 ``rtlstm[torch,sim]``.
 """
 
@@ -65,12 +65,17 @@ def train(updates: int = 500) -> tuple[Encoder, Decoder]:
     optimiser = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], 0.01)
     for update in range(updates):
         words, lengths, backwards = map(torch.from_numpy, make_words(128, update))
-        packed = pack_padded_sequence(encoder.table(words), lengths, batch_first=True, enforce_sorted=False)
-        scores = decoder(begun(backwards), *encoder.lstm(packed)[1])
+        scores = decoder(begun(backwards), *read(encoder, words, lengths))
         optimiser.zero_grad()
         nn.functional.cross_entropy(scores.flatten(0, 1), backwards.flatten()).backward()
         optimiser.step()
     return encoder.eval(), decoder.eval()
+
+
+def read(encoder: Encoder, words: torch.Tensor, lengths: torch.Tensor) -> Any:
+    """Return the states in which the encoder ends, h and c."""
+    packed = pack_padded_sequence(encoder.table(words), lengths, batch_first=True, enforce_sorted=False)
+    return encoder.lstm(packed)[1]
 
 
 def begun(backwards: Any) -> Any:
@@ -80,22 +85,28 @@ def begun(backwards: Any) -> Any:
 
 
 def make_builds(encoder: Encoder, decoder: Decoder, folder: Path) -> tuple[rtlstm.Build, rtlstm.Build]:
-    """Make a build of each; the decoder's formats are chosen in states in which the encoder ends."""
+    """Make a device with the decoder as its first network, and a build of the encoder for it."""
     words, lengths, backwards = make_words(64, 10_000)
     options: dict[str, Any] = {"weight_bits": 8, "data_bits": 12, "lanes": 8, "macs": 4, "streams": 8}
-    first = rtlstm.compile(
-        encoder, calibration=words, calibration_lengths=lengths, folder=folder / "encoder", **options
-    )
-    options |= {"calibration": begun(backwards).numpy(), "calibration_from": first, "decide": "argmax"}
-    return first, rtlstm.compile(decoder, folder=folder / "decoder", **options)
+    options |= {"decide": "argmax", "capacities": {"networks": 2, "operations": 20, "weight_rows": 1024}}
+    states = [part.detach().numpy() for part in read(encoder, *map(torch.from_numpy, (words, lengths)))]
+    options |= {"calibration": begun(backwards).numpy(), "calibration_state": tuple(states)}
+    second = rtlstm.compile(decoder, folder=folder / "decoder", **options)
+    given: dict[str, Any] = {"calibration": words, "calibration_lengths": lengths}
+    return rtlstm.compile(encoder, folder=folder / "encoder", device=second, **given), second
 
 
 def reverse(builds: tuple[rtlstm.Build, rtlstm.Build], words: Words, lengths: Words, backend: str) -> Words:
     """Return what the two builds make of words, ``(N, T)``, with STOP behind the end."""
-    with builds[0].open(backend) as encoder, builds[1].open(backend) as decoder:
-        _, state = encoder.run(words, lengths, outputs="none")
-        tokens, _ = decoder.decode([BEGIN] * len(words), LONGEST + 1, stop=STOP, state=state)
-    return tokens
+    found = np.full((len(words), LONGEST + 1), STOP)
+    with builds[1].open(backend) as decoder:
+        encoder = decoder.load(builds[0].folder, network=1)
+        for word, length, row in zip(words, lengths, found, strict=True):
+            stream = encoder.stream()
+            stream.steps(word[:length])
+            tokens, _ = decoder.decode(BEGIN, LONGEST + 1, stop=STOP, after=stream)
+            row[: len(tokens)] = tokens
+    return found
 
 
 def main(backend: str = "golden", updates: int = 500) -> float:

@@ -627,7 +627,13 @@ class Accelerator(Closing):
                 part[member] = found
 
     def decode(
-        self, first: ArrayLike, steps: int, *, stop: int | None = None, state: Any = None
+        self,
+        first: ArrayLike,
+        steps: int,
+        *,
+        stop: int | None = None,
+        state: Any = None,
+        after: Stream | Sequence[Stream] | None = None,
     ) -> tuple[IntArray, State]:
         """Run a decoder greedily: the number of a step's largest output is the token of the next step.
 
@@ -643,6 +649,9 @@ class Accelerator(Closing):
             The token after which a sequence takes no further step.
         state
             The state in which sequences begin, as for :meth:`run`, such as an encoder's final one.
+        after
+            In place of that the stream of an encoder on the same device, or one for each sequence, as for
+            :meth:`stream`: they are closed.
 
         Returns
         -------
@@ -657,12 +666,12 @@ class Accelerator(Closing):
         ConfigurationError
             If the build's outputs are not numbered as the rows of its model's only table are.
         InputError
-            If tokens, ``steps``, ``stop`` or ``state`` are wrong.
+            If tokens, ``steps``, ``stop``, ``state`` or ``after`` are wrong.
         DeviceError
             If no stream is free, the accelerator is closed or the device fails.
         """
         self._check_open()
-        return decode(self, first, steps, stop, state)
+        return decode(self, first, steps, stop, state, after)
 
     def parts(self, y: ArrayLike) -> dict[str, NDArray[Any]]:
         """Return the model's outputs by name, of outputs ``(..., O)`` of :meth:`run` or of a stream.
@@ -682,10 +691,10 @@ class Accelerator(Closing):
         slices = part_slices(self.manifest.parts) or {"output": slice(None)}
         return {name: array[..., where] for name, where in slices.items()}
 
-    def stream(self, network: int | None = None) -> Stream:
+    def stream(self, network: int | None = None, after: Stream | None = None) -> Stream:
         """Reserve a stream; close it, or use it in a ``with`` statement.
 
-        It begins in the state in which the model begins, zeros for most.
+        It begins in the state in which the model begins, zeros for most, or goes on ``after`` another one.
 
         A stream is closed automatically when nothing refers to it any more.
 
@@ -693,11 +702,16 @@ class Accelerator(Closing):
         ----------
         network
             Which of the device's networks it runs: this accelerator's, if None.
+        after
+            A stream of this device, of any network, such as an encoder's: it is closed, and its state is that
+            in which the new one begins. It stays on the device.
 
         Raises
         ------
         ConfigurationError
             If the network has a reverse direction, or the device has no such network.
+        InputError
+            If ``after`` is no stream of this device, or its state has other sizes or formats.
         DeviceError
             If every stream is open, the network is not loaded, or the accelerator is closed.
         """
@@ -705,19 +719,36 @@ class Accelerator(Closing):
         residents = self.device.residents
         if network is not None and residents.number(network, self.manifest) != self.device.network:
             other: Accelerator = residents.accelerator(network)
-            return other.stream()
+            return other.stream(after=after)
         if self.manifest.sequence is not None:
             raise ConfigurationError(
                 f"build {self.manifest.name!r} cannot be streamed: a reverse direction needs a sequence's "
                 "last step before the first output; use run"
             )
         with self.device.owner:
-            free = self._free()
-            if not free:
-                raise DeviceError(self._busy("no stream is free"))
-            self.device.reset(free[:1])
-            stream = self._streams[free[0]] = Stream(self, free[0])
+            if after is not None:
+                number = self._take_over(after)
+            else:
+                if not (free := self._free()):
+                    raise DeviceError(self._busy("no stream is free"))
+                number = free[0]
+                self.device.reset([number])
+            stream = self._streams[number] = Stream(self, number)
         return stream
+
+    def _take_over(self, stream: Stream) -> int:
+        """Close a stream of this device whose state a new one begins with; return its number."""
+        if not isinstance(stream, Stream):
+            raise InputError(f"after must be a stream of this device, not {stream!r}")
+        other = stream.accelerator.device
+        if other.residents is not self.device.residents:
+            raise InputError(
+                "after must be a stream of this device, but is another's; give its state to a new stream, "
+                "`stream.state = other.state`"
+            )
+        self.device.take_over(stream.number, other)
+        stream.close()
+        return stream.number
 
     def close_streams(self) -> None:
         """Close every open stream, for example those of a notebook's cell that was run before."""

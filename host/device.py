@@ -383,6 +383,26 @@ class Device:
         self._command(stream, Command.STATE_WRITTEN)
 
     @guarded
+    def take_over(self, stream: int, other: "Device") -> None:
+        """Let a stream of another network on this device go on with this network, in the state that it has.
+
+        Nothing is moved where both networks have their states in the same rows.
+
+        Raises InputError if sizes or formats of their states differ.
+        """
+        mine, theirs = self.layout, other.layout
+        if mine.kinds != theirs.kinds:
+            raise InputError(
+                f"the stream before must have the state of network {self.network}, {mine.described}, but "
+                f"network {other.network} has {theirs.described}; where only formats differ, give its "
+                "state to a new stream, which rounds it: `stream.state = other.state`"
+            )
+        if mine.rows == theirs.rows and self.residents.count > 1:
+            self._command(stream, Command.HAND_OVER)
+        else:
+            self.write_state(stream, *other.read_state(stream))
+
+    @guarded
     def read_state(self, stream: int) -> tuple[LayerArrays, LayerArrays]:
         """Return a stream's h and cell states, arrays ``(H_l,)`` per layer."""
         self.transport.write(Register.STREAM, [self._number(stream)])

@@ -200,8 +200,8 @@ class DecodingDevice(Protocol):
     device: Device
     tables: Tables
 
-    def stream(self) -> Stream:
-        """Reserve a stream."""
+    def stream(self, network: int | None = None, after: Stream | None = None) -> Stream:
+        """Reserve a stream, which may go on after another one."""
 
     def step_many(self, streams: Sequence[Stream], x: ArrayLike) -> NDArray[Any]:
         """Compute one step of each of several streams."""
@@ -211,24 +211,32 @@ class DecodingDevice(Protocol):
 
 
 def decode(
-    accelerator: DecodingDevice, first: ArrayLike, steps: int, stop: int | None, state: Any
+    accelerator: DecodingDevice, first: ArrayLike, steps: int, stop: int | None, state: Any, after: Any
 ) -> tuple[IntArray, State]:
     """Decode; see :meth:`rtlstm.host.Accelerator.decode`."""
     manifest, layout = accelerator.manifest, accelerator.device.layout
     tokens, batched = _check(accelerator, first, steps, stop)
+    before: Sequence[Stream | None] = [None] * len(tokens)
+    if after is not None:
+        before = [after] if isinstance(after, Stream) else list(after)
+        if state is not None or len(before) != len(tokens):
+            raise InputError(
+                f"after must be a stream for each of {len(tokens)} sequences, without `state`, not "
+                f"{len(before)}{' and a state' if state is not None else ''}"
+            )
     h = c = None
     if state is not None:
         h, c, saturations = layout.parse(state, len(tokens) if batched else None)
         layout.warn_saturations(("h_0", "c_0"), saturations, len(tokens), stacklevel=3)
     found = np.full((steps, len(tokens)), 0 if stop is None else stop, dtype=np.int64)
     ends_h, ends_c = layout.zeros(len(tokens))
-    most = len(accelerator._free()) or 1
+    most = (len(accelerator._free()) or 1) if after is None else len(tokens)
     for begin in range(0, len(tokens), most):
         members = range(begin, min(begin + most, len(tokens)))
         streams: list[Stream] = []
         try:
             for member in members:
-                streams.append(stream := accelerator.stream())
+                streams.append(stream := accelerator.stream(after=before[member]))
                 if h is not None and c is not None:
                     parts = [part[member] for part in h], [part[member] for part in c]
                     accelerator.device.write_state(stream.number, *parts)

@@ -90,6 +90,18 @@ class StateFormats:
         """Formats of each cell state."""
         return tuple(self._kept)
 
+    @property
+    def kinds(self) -> tuple[Any, ...]:
+        """Sizes and formats: equal ones have the same integers."""
+        return self.sizes, self.cell_sizes, self.hidden_formats, self.cell_formats
+
+    @property
+    def described(self) -> str:
+        """Sizes and formats in words."""
+        cells = f" and cell states of {self.cell_sizes} units in {_named(self.cell_formats)}"
+        hidden = f"recurrent layers of {self.sizes} units with h in {_named(self.hidden_formats)}"
+        return hidden + (cells if self.cell_sizes else "")
+
     def _seen_h(self, index: int) -> Format:
         """Format of a layer's h as a caller sees it."""
         wide = self._wide[index]
@@ -254,6 +266,8 @@ class StateLayout(StateFormats):
         self._cells = [(first, manifest.parameters.drain_beats(units)) for first, units in program.cells]
         # The first layer's h has two addresses, the second directly after the first.
         copies = [(first + program.copy_words, rows) for first, rows in self._vectors[:1]]
+        self.rows = self._vectors, self._cells, program.copy_words
+        """Where the state stands: layouts with the same rows and formats have the same words."""
         self.vector_span = _span([*self._vectors, *copies])
         self.cell_span = _span(self._cells)
         self._word_bits = manifest.numerics.data_bits
@@ -393,9 +407,8 @@ def load_snapshot(path: str | Path, layout: StateLayout) -> tuple[LayerArrays, L
     found = {name: part.shape for name, part in fields.items() if name not in expected}
     same = all(np.array_equal(fields.get(name, ()), format) for name, format in expected.items())
     if found != sizes or not same:
-        hidden = f"recurrent layers of {layout.sizes} units with h in {_named(layout.hidden_formats)}"
         raise InputError(
-            f"{path} must hold {hidden}{_cells(layout)}, but it holds others; restore it on a build of the "
+            f"{path} must hold {layout.described}, but it holds others; restore it on a build of the "
             "network it was saved from"
         )
     return (
@@ -420,13 +433,6 @@ def _codes(
 
 def _named(formats: Sequence[Format]) -> str:
     return " and ".join(dict.fromkeys(map(str, formats))) or "no format"
-
-
-def _cells(layout: StateLayout) -> str:
-    """Name the sizes and formats of cell states, if there are any."""
-    if not layout.cell_sizes:
-        return ""
-    return f" and cell states of {layout.cell_sizes} units in {_named(layout.cell_formats)}"
 
 
 def _formats(layout: StateLayout) -> dict[str, IntArray]:

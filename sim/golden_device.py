@@ -248,9 +248,12 @@ class GoldenDevice(Transport):
             self._window.point(row=value)
         elif register == Register.COMMAND and value in set(Command):
             stream, network = self._checked(self._stream)
+            if value == Command.HAND_OVER and self.manifest.parameters.networks == 1:
+                return
             self._settle()
             self._networks[stream] = network
-            self._zero_state[stream] = value == Command.RESET
+            if value != Command.HAND_OVER:
+                self._zero_state[stream] = value == Command.RESET
             self._partials_invalid[stream] = True
         # Other registers are read-only or do not exist: writes are ignored, as by the hardware.
 

@@ -65,6 +65,7 @@ class Command(IntEnum):
 
     RESET = 1
     STATE_WRITTEN = 2
+    HAND_OVER = 3
 
 
 class Interrupt(IntFlag):
@@ -147,7 +148,10 @@ REGISTERS: dict[Register, Description] = {
     Register.STREAM: Description(
         "rw", "The stream that COMMAND and FLAGS address, as x_stream has it; SHAPE tells of its network."
     ),
-    Register.COMMAND: Description("w", "1: reset the stream to zero state. 2: its state has been written."),
+    Register.COMMAND: Description(
+        "w",
+        "1: reset the stream to zero state. 2: its state has been written. 3: it is the named network's.",
+    ),
     Register.FLAGS: Description(
         "r",
         "State of the stream that STREAM names.",

@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -263,6 +263,74 @@ def test_steps_of_several_graphs_follow_each_other(decide: Literal["argmax"] | N
     first, *others = product_graphs()
     device = make_device(first, parameters, networks=3, operations=72, weight_rows=600)
     check_steps(device, others, np.random.default_rng(4), 4, "icarus", tmp_path)
+
+
+def pair(*decoder: int, dense: tuple[tuple[int, str], ...] = ((9, "identity"),), **more: Any) -> list[Build]:
+    """An encoder that is a device of two networks, and a decoder for it: LSTMs of these sizes."""
+    parameters = PARAMETERS.replace(**more)
+    encoder = make_device(stacked(3, 6, seed=5), parameters, networks=2, operations=40, weight_rows=100)
+    return [encoder, build_for(stacked(*decoder, dense=dense, seed=2), encoder)]
+
+
+@pytest.mark.parametrize("backend", quick(["golden", "icarus", "verilator"], "golden", "icarus"))
+@pytest.mark.parametrize("decide", quick([None, "argmax"], "argmax"))
+def test_a_decoder_goes_on_from_an_encoder(
+    backend: str, decide: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state stays where it is: bits and cycles of each step, in whichever half the encoder's h is."""
+    encoder, decoder = builds = pair(4, 6, decide=decide)
+    verilog = core_to_verilog(encoder.manifest)
+    folders = [build.save(tmp_path / str(number), verilog) for number, build in enumerate(builds)]
+    with Accelerator.open(folders[0], backend, verify=False) as accelerator:
+        second = accelerator.load(folders[1], verify=False, network=1)
+        for device in (accelerator.device, second.device):
+            monkeypatch.setattr(device, "write_state", None)
+            monkeypatch.setattr(device, "read_state", None)
+        for steps in (4, 3, 0):
+            x, z = encoder.inputs(4, steps)[:steps, :1], decoder.inputs(5, steps)[:, :1]
+            first = accelerator.stream()
+            state = None
+            if steps:
+                first.steps(x[:, 0])
+                result = Golden(encoder.network).run(x)
+                state = result.h, result.c
+            with accelerator.stream(network=1, after=first) as stream:
+                assert first.closed and stream.number == first.number
+                wanted = decoder.manifest.emitted(Golden(decoder.network).run(z, state).y)
+                for step in range(5):
+                    assert np.array_equal(np.atleast_1d(stream.step(z[step, 0])), wanted[step, 0])
+                    check_latency(second, first=step == 0, changed=step == 0 and steps > 0)
+
+
+def test_a_state_that_stands_elsewhere_is_moved(tmp_path: Path) -> None:
+    """The encoder's dense layer has h in other rows. States of other sizes or devices are refused."""
+    layers = stacked(3, dense=((4, "relu"),)).layers + stacked(4, 6, seed=2).layers
+    encoder = make_device(Network(layers=layers), PARAMETERS, networks=2, operations=40, weight_rows=100)
+    decoder, other = (build_for(stacked(4, *units, seed=3), encoder) for units in ([6], [6, 6]))
+    folders = [each.save(tmp_path / str(number)) for number, each in enumerate((encoder, decoder, other))]
+    x, z = encoder.inputs(4)[:, :1], decoder.inputs(5)[:, :1]
+    result = Golden(encoder.network).run(x)
+    with Accelerator.open(folders[0]) as accelerator:
+        accelerator.load(folders[1], network=1)
+        first = accelerator.stream()
+        first.steps(x[:, 0])
+        with accelerator.stream(network=1, after=first) as stream:
+            wanted = Golden(decoder.network).run(z, (result.h, result.c)).y[:, 0]
+            np.testing.assert_array_equal(stream.steps(z[:, 0]), wanted)
+        accelerator.load(folders[2], network=1)
+        with (
+            accelerator.stream() as first,
+            pytest.raises(InputError, match=r"\(6, 6\) units .* \(6,\) units"),
+        ):
+            accelerator.stream(network=1, after=first)
+        with Accelerator.open(folders[0]) as apart, apart.stream() as first, accelerator.stream() as stream:
+            first.steps(x[:, 0])
+            with pytest.raises(InputError, match="is another's; .* `stream.state = other.state`"):
+                accelerator.stream(after=first)
+            with pytest.raises(InputError, match="must be a stream of this device, not 3"):
+                accelerator.stream(after=3)  # type: ignore[arg-type]
+            stream.state = first.state
+            np.testing.assert_array_equal(stream.state_integers[0], first.state_integers[0])
 
 
 def check_steps(

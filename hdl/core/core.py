@@ -347,6 +347,7 @@ class Core(CorePorts, Component):
             sequencer.state_written.eq(window.state_written),
             sequencer.weights_written.eq(window.weights_written),
             sequencer.command_stream.eq(from_number(self._manifest, window.stream)),
+            *([sequencer.handed_over.eq(window.handed_over)] if self._program.several else []),
             window.busy.eq(~sequencer.idle | self._ends.waiting),
             window.granted.eq(granted),
             window.flags.eq(sequencer.flags),

@@ -90,6 +90,7 @@ class MemoryWindow(Component):
     stream: Signal = Out(number_bits)
     reset_stream: Signal = Out(1)
     state_written: Signal = Out(1)
+    handed_over: Signal = Out(lambda manifest: 1 if manifest.parameters.networks > 1 else None)
     weights_written: Signal = Out(1)
     """COMMAND, for the sequencer."""
     flags: Signal = In(3)
@@ -148,6 +149,12 @@ class MemoryWindow(Component):
             self.reset_stream.eq(accepted & commanding & resets),
             self.state_written.eq(accepted & commanding & writes_state),
         ]
+        if self._program.several:
+            hands_over = Signal(reset_less=True)
+            m.d.sync += [
+                hands_over.eq(data == Command.HAND_OVER),
+                self.handed_over.eq(accepted & commanding & hands_over),
+            ]
         return _Request(number, data, write, asked, to_data, to_data | commanding, accepted)
 
     def _connect_registers(self, m: Module, registers: RegisterBank, request: _Request) -> None:

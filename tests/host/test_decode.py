@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 from support.example_file import load_example
-from support.no_logic import no_logic
+from support.no_logic import logic_for, no_logic
+from support.quick import quick
 from support.small_builds import normal_lstm
 
 import rtlstm
@@ -130,34 +131,43 @@ def test_what_decode_needs(folder: Path, tmp_path: Path) -> None:
                 assert stream.step(np.zeros(WIDTH)).shape == ()
 
 
-@pytest.mark.slow
 @pytest.mark.rtl
-@pytest.mark.parametrize("backend", ["golden", "verilator"])
+@pytest.mark.parametrize("backend", quick(["golden", "verilator"], "golden"))
 def test_an_encoder_and_a_decoder_on_one_core(backend: str, tmp_path: Path) -> None:
-    """Both are loaded into one device, one after the other; the state goes by way of the host."""
+    """Both are in one device, and the decoder's streams go on where the encoder's end."""
     rng = np.random.default_rng(4)
     table = Embedding(name="letters", table=rng.normal(size=(5, 3)))
     encoder = Network(name="encoder", layers=(normal_lstm(rng, 3, UNITS),))
     folders = tmp_path / "encoder", tmp_path / "decoder"
-    parameters = Parameters(lanes=4, macs=2, streams=2, decide="argmax")
+    parameters = Parameters(lanes=4, macs=2, streams=5, decide="argmax")
     room = {"inputs": 4, "weight_rows": 256, "shift_rows": 64, "bias_rows": 64, "partial_rows": 64}
-    room |= {"vector_words": 64, "cell_rows": 32}
-    generate_build(
-        encoder, folders[0], parameters=parameters, settings=SETTINGS, capacities=room, embeddings=(table,)
-    )
+    room |= {"vector_words": 64, "cell_rows": 32, "networks": 2}
+    options: dict[str, Any] = {"parameters": parameters, "settings": SETTINGS, "capacities": room}
+    with logic_for(backend):
+        generate_build(encoder, folders[0], embeddings=(table,), **options)
     rng = np.random.default_rng(3)
     head = Dense(name="fc", weight=rng.normal(size=(ROWS, UNITS)) * 2, bias=np.zeros(ROWS))
     decoder = Network(name="decoder", layers=(normal_lstm(rng, WIDTH, UNITS), head))
     words = Embedding(name="words", table=rng.normal(size=(ROWS, WIDTH)) * 2)
     generate_build(decoder, folders[1], device=folders[0], embeddings=(words,))
     letters = rng.integers(0, 5, (7, 5))
-    with Accelerator.open(folders[0], backend) as accelerator:
-        _, state = accelerator.run(letters, outputs="none")
-        accelerator.load(folders[1])
-        tokens, _ = accelerator.decode(FIRST, 8, state=state)
-    with Accelerator.open(folders[0]) as first, Accelerator.open(folders[1]) as second:
-        _, state = first.run(letters, outputs="none")
-        assert np.array_equal(tokens, second.decode(FIRST, 8, state=state)[0])
+    with Accelerator.open(folders[0], backend) as reader:
+        writer = reader.load(folders[1], network=1)
+        streams = [reader.stream() for _ in FIRST]
+        for stream, each in zip(streams, letters.T, strict=True):
+            stream.steps(each)
+        for wrong in ({"after": streams[:4]}, {"after": streams, "state": streams[0].state}):
+            with pytest.raises(InputError, match="after must be a stream for each of 5 sequences, without"):
+                writer.decode(FIRST, 8, **wrong)
+        tokens, ends = writer.decode(FIRST, 8, after=streams)
+        assert not writer.open_streams and not reader.open_streams
+        again = reader.stream()
+        again.steps(letters[:, 1])
+        assert np.array_equal(writer.decode(3, 8, after=again)[0], tokens[:, 1])
+        # The same by way of the host.
+        _, state = reader.run(letters, outputs="none")
+        wanted, states = writer.decode(FIRST, 8, state=state)
+    assert np.array_equal(tokens, wanted) and np.array_equal(ends, states)
     assert len(np.unique(tokens)) > 2
 
 

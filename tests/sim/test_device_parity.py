@@ -63,7 +63,7 @@ def play(accelerator: Accelerator, case: Case) -> list[object]:
         device.exchange(np.array([0, 1, 2]), case.x[:1].repeat(3, axis=0))
         said.append(flags(device))
     device.write(Register.STREAM, [2])
-    for command in (Command.STATE_WRITTEN, Command.RESET, 0, 7):
+    for command in (Command.STATE_WRITTEN, Command.RESET, Command.HAND_OVER, 0, 7):
         device.write(Register.COMMAND, [command])
         said.append(flags(device))
         device.write(Register.STREAM, [2])

@@ -29,6 +29,7 @@ class StreamFlags(Component):
     ``step_ends``         0
     ``reset_stream``      1           1              0
     ``state_written``     0           1              0
+    ``handed_over``                   1
     ``weights_written``               1, all streams
     ====================  ==========  =============  ====
 
@@ -51,6 +52,8 @@ class StreamFlags(Component):
     state_written: Signal = In(1)
     command_stream: Signal = In(stream_bits)
     """A stream starts from zero, or from what was written."""
+    handed_over: Signal = In(_if_several)
+    """Where there are several networks: its state is from now on that of the one that it names."""
     weights_written: Signal = In(1)
     """The partial sums of all streams are invalid."""
     adopts: Signal = In(_if_several)
@@ -116,6 +119,11 @@ class StreamFlags(Component):
 
         with m.If(self.reset_stream | self.state_written):
             m.d.sync += of(self.command_stream).eq(self.command_stream[self._bits :])
+        with m.If(self.handed_over):
+            m.d.sync += [
+                of(self.command_stream).eq(self.command_stream[self._bits :]),
+                self._of(invalid, self.command_stream).eq(1),
+            ]
         with m.If(self.adopts & self.foreign):
             m.d.sync += [
                 of(self.input_stream).eq(self.input_stream[self._bits :]),
@@ -242,12 +250,9 @@ class InputSteps(InputPorts, Steps):
     ) -> None:
         """Follow the input's stream, and tell the streams' flags what happens."""
         op, walk = self.fetched.op, self.walk
-        connect_some(
-            m,
-            wiring.flipped(self),
-            flags,
-            ("reset_stream", "state_written", "weights_written", "command_stream", "flags", "zero_state"),
-        )
+        several = ("handed_over",) if self._program.several else ()
+        commands = ("reset_stream", "state_written", *several, "weights_written", "command_stream")
+        connect_some(m, wiring.flipped(self), flags, (*commands, "flags", "zero_state"))
         m.d.comb += [
             current.listens.eq(self._listens() | (self.fetched.load & self.fetched.next_op.waits_for_input)),
             current.input_stream.eq(self.input_stream),

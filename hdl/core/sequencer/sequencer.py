@@ -26,7 +26,7 @@ from rtlstm.hdl.core.layouts import row_bits, stream_bits, token_layout, vector_
 from rtlstm.hdl.core.program_store import OpFields, ProgramPart, program_store
 from rtlstm.hdl.core.sequencer.admission import Admission, Results
 from rtlstm.hdl.core.sequencer.fetch import Fetch
-from rtlstm.hdl.core.sequencer.steps import Fetched, Steps, Walk, network_bits
+from rtlstm.hdl.core.sequencer.steps import Fetched, Steps, Walk, if_several, network_bits
 from rtlstm.hdl.core.sequencer.walker import Walker
 from rtlstm.spec.registers import Region
 
@@ -86,6 +86,8 @@ class Sequencer(ProgramPart):
     reset_stream: Signal = In(1)
     state_written: Signal = In(1)
     """The stream ``command_stream`` starts from zero, or from what was written."""
+    handed_over: Signal = In(if_several)
+    """Where there are several networks: its state is from now on that of the network it names."""
     weights_written: Signal = In(1)
     """The partial sums of all streams are invalid from now on."""
     command_stream: Signal = In(lambda fields: stream_bits(fields.manifest))
@@ -132,7 +134,7 @@ class Sequencer(ProgramPart):
         self._program.connect(m, outside, admission, ("releases",))
         if self._program.several:
             connect_some(m, steps, fetch, ("network",))
-            connect_some(m, outside, steps, ("network",))
+            connect_some(m, outside, steps, ("network", "handed_over"))
             connect_some(m, results, steps, ("settled",))
             connect_some(m, activity, steps, ("drained",))
         self._describe_word(m, fetch.fetched, walker.walk)
@@ -177,7 +179,7 @@ class Activity(Component):
     """Another operation is going to be loaded."""
     idle: Signal = Out(1)
     """Nothing is issued or under way, and no partial sum is to be stored any more."""
-    drained: Signal = Out(lambda fields: 1 if network_bits(fields) else None)
+    drained: Signal = Out(if_several)
     """Nothing is, wherever in a step."""
 
     def __init__(self, fields: OpFields) -> None:

@@ -17,6 +17,11 @@ def network_bits(fields: OpFields) -> int | None:
     return fields.manifest.parameters.network_bits or None
 
 
+def if_several(fields: OpFields) -> int | None:
+    """Width of a port of one bit that only a core of several networks has."""
+    return 1 if network_bits(fields) else None
+
+
 READY = StructLayout({"loaded": 1, "goes_on": 1, "waits": 1})
 """Whether a word of the vector may be read in the next cycle, for three of the four cases of this cycle; see
 :class:`rtlstm.hdl.core.sequencer.admission.Admission`."""
@@ -173,8 +178,10 @@ class Steps(Component):
     """The stream of the step under way."""
     network: Signal = Out(network_bits)
     """The network whose operations are loaded."""
-    settled: Signal = In(lambda fields: 1 if network_bits(fields) else None)
-    drained: Signal = In(lambda fields: 1 if network_bits(fields) else None)
+    handed_over: Signal = In(if_several)
+    """Where there are several: the state of ``command_stream`` is from now on that of the one it names."""
+    settled: Signal = In(if_several)
+    drained: Signal = In(if_several)
     """All results that are stored are written; nothing is issued or under way. Where there are several
     networks, as ``network``."""
     zero_state: Signal = Out(1)
