@@ -125,7 +125,8 @@ class Op(Extended):
         if self.kept is not None:
             return self.kept
         ends = [0, *accumulate(self.sections)] if self.sections else [0, self.columns]
-        return tuple(range(*section) for section in pairwise(ends) for _ in range(self.groups))
+        sections = [range(*section) for section in pairwise(ends)]
+        return tuple(words for section in sections for words in (section,) * self.groups)
 
     @property
     def words(self) -> int:
@@ -669,8 +670,10 @@ def group_ends(op: Op, start: int, drain_free: int, readable: Sequence[int] = ()
     vector can be read (at once, if none are given).
     """
     ends: list[int] = []
-    kept = len(op.group_words) - op.groups
-    for number, words in enumerate(op.group_words):
+    # Made once: there may be hundreds of groups, and a search asks for the ends of many operations.
+    groups = op.group_words
+    kept = len(groups) - op.groups
+    for number, words in enumerate(groups):
         if number % op.groups == 0 and readable:
             for word in words:
                 # Results that are waited for may be of a shorter vector: then the others wait for all of it.
@@ -680,7 +683,7 @@ def group_ends(op: Op, start: int, drain_free: int, readable: Sequence[int] = ()
         if number >= kept:
             # Sums that lanes keep need no drain.
             end = max(end, drain_free)
-            last = number == len(op.group_words) - 1
+            last = number == len(groups) - 1
             drain_free = end + (op.last_drain_cycles if last else op.drain_cycles)
         ends.append(end)
         start = end + 1
