@@ -78,6 +78,7 @@ class CoreSide(Ports):
     y: stream.Interface = In(output_beats)
     bus: CoreBus = Out(CoreBus)
     shape: Signal = In(lambda manifest: program_store(manifest).told.get("shape"))
+    stopped: Signal = In(lambda manifest: program_store(manifest).told.get("stopped"))
     """Only where a program can be loaded."""
 
 

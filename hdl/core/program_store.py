@@ -379,6 +379,9 @@ class _WritableProgram(ProgramStore):
         port: Signal = getattr(core, what)
         return port
 
+    def unknown(self, number: Value, shape: Value) -> Value:
+        return super().unknown(number, shape) | (self.shape_of(shape, number) == 0)
+
     def after_first(self, shape: Value, side: PortSide, number: Value) -> ValueLike:
         # Of 16 bits, as SHAPE has: 0 stands for 65,536 values.
         values = shape[:16] if side == "inputs" else shape[16:]
@@ -528,6 +531,15 @@ class StepPart(Component):
 
     shape: Signal = In(lambda manifest: 32 * manifest.parameters.networks)
     """Sizes of a step of each network, as in the SHAPE register."""
+
+
+def tell_shape(m: Module, store: ProgramStore, side: Any, part: StepPart) -> None:
+    """Tell a part of a link the sizes of steps, as what drives the core knows them: 0 for no whole program.
+
+    A step that the core does not take would stop the link, and with it what loads the program.
+    """
+    if store.told:
+        m.d.comb += part.shape.eq(Mux(side.stopped, 0, side.shape))
 
 
 @dataclass(frozen=True)

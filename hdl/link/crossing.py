@@ -18,6 +18,7 @@ from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.link.datagrams import DatagramLink, DatagramPorts
 from rtlstm.hdl.link.raw import RawLinkDevice
 from rtlstm.hdl.link.serial_link import LinkDevice, SerialLink, SerialPorts
+from rtlstm.hdl.primitives.pipeline import delay_event
 from rtlstm.spec.manifest import Manifest
 
 _SAFE = 3
@@ -206,6 +207,8 @@ class RawSpiLink(RawSpiPorts, CoreSide, Component):
         return m
 
 
+_TOLD = 8
+"""Cycles of the core in which a word that is written has become what the core tells of its program."""
 LINK = "link"
 """The link's clock domain."""
 
@@ -263,9 +266,9 @@ class _Crossing(CoreSide, Component):
         connect_some(m, wiring.flipped(self), link, self._outside)
         self._ask(m, link)
         self._answer(m, link)
-        if "shape" in program_store(self._manifest).told:
-            # A program's shape changes while one is loaded, long before a host sends its first step.
-            m.submodules.shape = FFSynchronizer(self.shape, link.shape, o_domain=LINK)
+        for told in program_store(self._manifest).told:
+            # What is told changes bit by bit, but not within a step's bytes.
+            m.submodules[told] = FFSynchronizer(getattr(self, told), getattr(link, told), o_domain=LINK)
         return m
 
     def _ask(self, m: Module, link: CoreSide) -> None:
@@ -281,10 +284,18 @@ class _Crossing(CoreSide, Component):
             self.bus.data.eq(link.bus.data),
             self.x.payload.eq(link.x.payload),
             # Which of the two it is stands still as well.
-            self.bus.valid.eq(asked.there & request),
             self.x.valid.eq(asked.there & ~request),
-            asked.take.eq(Mux(request, self.bus.ready, self.x.ready)),
         ]
+        done, wanted = self.bus.ready, asked.there & request
+        if program_store(self._manifest).told:
+            # The link hears of a word only after what that word has changed of the program: a step must not
+            # be on its way to a core that stops.
+            waits, wrote = Signal(), Signal()
+            m.d.comb += wrote.eq(self.bus.valid & self.bus.ready & self.bus.write)
+            heard = delay_event(m, wrote, _TOLD)
+            m.d.sync += waits.eq(wrote | (waits & ~heard))
+            done, wanted = Mux(self.bus.write, heard, done), wanted & ~waits
+        m.d.comb += [self.bus.valid.eq(wanted), asked.take.eq(Mux(request, done, self.x.ready))]
 
     def _answer(self, m: Module, link: CoreSide) -> None:
         """Hand results, and the words of registers, to the link."""

@@ -6,7 +6,7 @@ from amaranth.lib import stream, wiring
 from rtlstm.hdl.component import Component, In, Out, Struct
 from rtlstm.hdl.core.core import CoreSide
 from rtlstm.hdl.core.layouts import input_beats, output_beats
-from rtlstm.hdl.core.program_store import StepPart, count_values, program_store
+from rtlstm.hdl.core.program_store import StepPart, count_values, program_store, tell_shape
 from rtlstm.hdl.link.memories import REQUEST
 from rtlstm.spec.link import (
     CRC_BYTES,
@@ -223,12 +223,12 @@ class Executor(CoreSide, Component):
     def _ports(self, m: Module) -> None:
         feeder, reader = self._feeder, self._reader
         with_output = feeder.given & feeder.with_output
-        program, outside = program_store(self._manifest), wiring.flipped(self)
+        program = program_store(self._manifest)
         wiring.connect(m, feeder.x, wiring.flipped(self.x))
         m.d.comb += feeder.i.payload.eq(self.i.payload)
         wiring.connect(m, wiring.flipped(self.y), reader.y)
-        program.connect(m, outside, feeder, ("shape",))
-        program.connect(m, outside, reader, ("shape",))
+        for part in (feeder, reader):
+            tell_shape(m, program, self, part)
         m.d.sync += [
             self.steps.eq(self.steps + feeder.given),
             self._owed.eq(self._owed + with_output - reader.done),

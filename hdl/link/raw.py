@@ -7,7 +7,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.data import StructLayout
 
 from rtlstm.hdl.component import In, Out, Struct, connect_some
-from rtlstm.hdl.core.program_store import StepPart, program_store
+from rtlstm.hdl.core.program_store import StepPart, program_store, tell_shape
 from rtlstm.hdl.link.executor import Executor, low
 from rtlstm.hdl.link.framing import FRAMED
 from rtlstm.hdl.link.memories import REQUEST, RequestMemory, ResponseMemory, read_bytes
@@ -67,6 +67,8 @@ class RawSteps(StepPart):
     restart: Signal = In(1)
     failed: Signal = In(1)
     """Its response, as to a :class:`~rtlstm.hdl.link.memories.ResponseMemory`."""
+    stream: Signal = In(len(Const(NUMBER_MASK)))
+    """What the session wrote to the register STREAM."""
 
     def __init__(self, manifest: Manifest, sized: bool) -> None:
         self._manifest, self._sized = manifest, sized
@@ -104,20 +106,28 @@ class RawSteps(StepPart):
         return m
 
     @property
-    def _begins(self) -> Value:
-        """Whether a step begins with the byte that comes."""
+    def _comes(self) -> Value:
+        """Whether the byte that comes is a step's first one."""
         item, alone = self.i.payload, self.i.payload.last if self._sized else Const(0)
-        begins: Value = self.i.valid & item.first & (item.data == RAW_STEP) & ~alone
-        # Without a program no size of a step is known: SHAPE is 0.
+        comes: Value = self.i.valid & item.first & (item.data == RAW_STEP) & ~alone
+        return comes
+
+    @property
+    def _begins(self) -> Value:
+        """Whether a step begins with it: without a program no size of a step is known, and SHAPE is 0."""
         program = program_store(self._manifest)
-        return program.unless(program.event(lambda: self.shape == 0), begins)
+        return program.unless(program.event(lambda: self.shape == 0), self._comes)
 
     def _begin(self, m: Module) -> None:
         m.d.comb += self._free.eq(1)
-        with m.If(self._begins):
+        with m.If(self._comes):
             start = crc_hqx(bytes([RAW_STEP]), RAW_CRC_START)
             m.d.sync += [self._written.eq(0), self._crc.eq(start), self._unread.eq(0)]
             m.next = "TAKE"
+            if program_store(self._manifest).told:
+                # An earlier result is no answer to a step that is dropped.
+                with m.If(self.shape == 0):
+                    m.next = "IDLE"
 
     def _take(self, m: Module) -> None:
         """Take the bytes of a step and its checksum."""
@@ -158,13 +168,19 @@ class RawSteps(StepPart):
                 m.next = "IDLE"
 
     def _ask(self, m: Module) -> None:
-        """Make requests: two that write registers if the state is to be reset, and the step's."""
+        """Make requests: three that write registers if the state is to be reset, and the step's.
+
+        Then STREAM is what it was for the session, which may write COMMAND next.
+        """
         head, taken, (valid, data, ready) = self._head, self._taken, self._byte
         word = (Const(0, 8), Const(0, 8), Const(0, 8))
         bits = 14 if program_store(self._manifest).several else 10
-        chosen = (Const(Register.STREAM, 8), head[:8], head[8:bits], *word[1:])
+        stream = Const(Register.STREAM, 8)
+        chosen = (stream, head[:8], head[8:bits], *word[1:])
         reset = (Const(Register.COMMAND, 8), Const(Command.RESET, 8), *word)
-        for name, following, content in (("STREAM", "COMMAND", chosen), ("COMMAND", "STEP", reset)):
+        back = (stream, self.stream[:8], self.stream[8:bits], *word[1:])
+        requests = (("STREAM", "COMMAND", chosen), ("COMMAND", "BACK", reset), ("BACK", "STEP", back))
+        for name, following, content in requests:
             with m.State(name):
                 m.d.comb += [
                     self.there.eq(1),
@@ -276,7 +292,7 @@ class RawLinkDevice(LinkDevice):
     ) -> None:
         outside = wiring.flipped(self)
         m.submodules.raw = raw = RawSteps(self._manifest, self._sized)
-        program_store(self._manifest).connect(m, outside, raw, ("shape",))
+        tell_shape(m, program_store(self._manifest), self, raw)
         wiring.connect(m, outside.raw_i, raw.i)
         wiring.connect(m, raw.o, outside.raw_o)
         connect_some(m, outside, raw, ("again", "held", "answers"))
@@ -284,6 +300,9 @@ class RawLinkDevice(LinkDevice):
         chosen = Signal()
         with m.If(executor.idle & ~executor.there):
             m.d.sync += chosen.eq(raw.there)
+        bus = executor.bus
+        with m.If(bus.valid & bus.ready & bus.write & (bus.address == Register.STREAM) & ~chosen):
+            m.d.sync += raw.stream.eq(bus.data)
         m.d.comb += [
             session.foreign.eq(raw.dropped),
             executor.there.eq(Mux(chosen, raw.there, requests.there)),

@@ -97,7 +97,10 @@ class RawLink:
                 "the state, since the step may have been run"
             )
         if found[0] == FrameType.ERROR:
-            raise DeviceError("the device has no such stream; load this build's bitstream")
+            raise DeviceError(
+                "the device has no such stream, or its program is being loaded; load this build's bitstream "
+                "and its weights"
+            )
         return decode_values(found[1:-RAW_CRC_BYTES], self._y_size)
 
     def _find(self, data: bytes) -> bytes:

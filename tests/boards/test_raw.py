@@ -32,7 +32,7 @@ from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.link import RESET_STATE, SUPPRESS, ErrorCode, FrameType, LinkReport, value_bytes
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.registers import Command, Register
+from rtlstm.spec.registers import Command, Region, Register
 
 pytestmark = pytest.mark.rtl
 
@@ -203,6 +203,61 @@ def test_a_device_without_a_program_drops_steps(tmp_path: Path):
         Accelerator(transport, manifest).load_weights(tmp_path / "weights.bin")
         transport.flush()
         assert [link.step(row).tolist() for row in x] == run(golden, x)
+
+
+class Meddler(BoardPort):
+    """Frames for a board; while they go and come, there are raw steps, too."""
+
+    def __init__(self, board: NativeBoard, step: bytes, spare: int) -> None:
+        super().__init__(board)
+        self._step, self._spare, self._rng = step, spare, random.Random(spare)
+        self.meddles, self.answered = True, 0
+
+    def read(self, seconds: float) -> bytes:
+        if not self.meddles:
+            return super().read(seconds)
+        came = self._board.run(self._rng.randrange(1, 4000))
+        result = self._board.transfer(self._step + bytes(self._spare))
+        self.answered += result_in(result[len(self._step) :])[:1] == bytes([FrameType.DONE])
+        return came
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("clock", "spare"), [(7, 4 * SPARE), (100, SPARE)])
+def test_a_program_is_loaded_while_steps_come(tmp_path: Path, clock: int, spare: int):
+    """They are dropped or refused while there is no whole program, and neither mode stops for it."""
+    network, parameters = stacked(3, 4), Parameters(family="ecp5", streams=2)
+    generate_build(network, tmp_path, settings=NARROW, parameters=parameters, capacities=ROOMY)
+    on_board = OnBoard.create(tmp_path, "ulx3s-12f", clock, spi=True, raw=True)
+    manifest, x = on_board.manifest, drawn(on_board.manifest, 5, 7)
+    board, golden = on_board.simulate(), open_transport("golden", tmp_path, manifest)
+    port = Meddler(board, raw_step(bytes(input_bytes(manifest)), RESET_STATE), spare)
+    with LinkTransport(port, manifest, QUICK, seed=1) as transport:
+        accelerator = Accelerator(transport, manifest)
+        for _ in range(2):
+            accelerator.load_weights(tmp_path / "weights.bin", verify=True)
+        # Their resets of stream 0 leave the session's choice as it was.
+        transport.write(Register.STREAM, [1])
+        transport.flush()
+        port.read(0)
+        assert transport.read(Register.STREAM).tolist() == [1]
+        # Half a program, with nothing of a step in work.
+        accelerator.device.write_rows(Region.PROGRAM, 0, 0, np.zeros(4, dtype=np.int64))
+        transport.flush()
+        port.meddles = False
+        link = RawLink(manifest, board.transfer, spare, seconds=0.1)
+        before = dropped(board)
+        # An earlier step's result, which may wait, is no answer.
+        with pytest.raises(DeviceError, match="no whole result came"):
+            link.step(x[0])
+        assert dropped(board) == before + 1
+        with pytest.raises(DeviceError, match="does not hold its network"):
+            transport.exchange(np.zeros(1, dtype=np.int32), x[:1])
+        accelerator.load_weights(tmp_path / "weights.bin")
+        transport.flush()
+        Accelerator(golden, manifest).load_weights(tmp_path / "weights.bin")
+        assert [link.step(row).tolist() for row in x] == run(golden, x)
+    assert before > 20 and port.answered > 10
 
 
 @pytest.mark.slow

@@ -6,9 +6,10 @@ from support.loadable_builds import make_device, stacked
 from support.raw_transfers import raw_step, sealed
 
 from rtlstm.hdl.link.datagrams import DatagramLink
+from rtlstm.hdl.link.executor import Executor, low
 from rtlstm.hdl.link.raw import RawSteps
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.link import FrameType
+from rtlstm.spec.link import ErrorCode, FrameType
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
 
@@ -71,9 +72,44 @@ def test_steps_need_a_program_and_results_are_news_until_they_were_read(sized: b
         ctx.set(steps.held, 0)
         await ctx.tick().repeat(2)
         assert not ctx.get(steps.answers) and seen["dropped"] == 2
+        # Its program goes: the result is no answer to a step that is dropped.
+        ctx.set(steps.shape, 0)
+        await send(ctx, step)
+        ctx.set(steps.again, 1)
+        await ctx.tick()
+        ctx.set(steps.again, 0)
+        await ctx.tick().repeat(3)
+        assert seen["dropped"] == 3 and not ctx.get(steps.o.valid)
 
     simulator.add_testbench(bench)
     simulator.add_testbench(count, background=True)
+    simulator.run()
+
+
+def test_a_step_for_a_core_that_has_stopped_is_refused() -> None:
+    """It would wait for the core, and all requests behind it, with which the program is loaded."""
+    executor = Executor(loadable())
+    simulator = Simulator(executor)
+    simulator.add_clock(1e-6)
+
+    async def bench(ctx) -> None:
+        ctx.set(executor.shape, 3 | 2 << 16)
+        ctx.set(executor.room, 1)
+        for stopped in (1, 0):
+            ctx.set(executor.stopped, stopped)
+            ctx.set(executor.request, {"kind": low(FrameType.STEPS), "length": 5})
+            ctx.set(executor.there, 1)
+            ctx.set(executor.i.valid, 1)
+            ctx.set(executor.o.ready, 1)
+            if stopped:
+                (code,) = await ctx.tick().sample(executor.o.payload).until(executor.o.valid)
+                assert code == ErrorCode.STREAM and ctx.get(executor.failed)
+                await ctx.tick().until(executor.close)
+            else:
+                await ctx.tick().until(executor.x.valid)
+                assert not ctx.get(executor.o.valid)
+
+    simulator.add_testbench(bench)
     simulator.run()
 
 
