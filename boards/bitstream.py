@@ -272,9 +272,12 @@ def at_clock(board: Board, timing: BoardTiming, clock_mhz: float) -> BoardTiming
     return timing.replace(pll=board.find_pll(within_range(board, clock_mhz) * 1_000_000, alike=True))
 
 
-def expected_clock(manifest: Manifest, board: Board) -> Fraction:
-    """Return the clock in MHz that is expected of a bitstream, by the core's estimate if there is one."""
-    found = estimate(manifest, board.chosen, board=BoardTop(name=board.name))
+def expected_clock(manifest: Manifest, board: Board, *, ethernet: bool) -> Fraction:
+    """Return the clock in MHz that is expected of a bitstream, by the core's estimate if there is one.
+
+    ``ethernet``: its link is on Ethernet, so LiteEth fills the device, too.
+    """
+    found = estimate(manifest, board.chosen, board=BoardTop(name=board.name, ethernet=ethernet))
     fmax = (found and found.fmax_mhz) or board.chosen.target_mhz
     return within_range(board, board_clock(fmax, fmax))
 

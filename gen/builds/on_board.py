@@ -106,7 +106,7 @@ class OnBoard:
             most = float(target.clock_range[1]) / 1e6
             wanted, alike = min(made.clock_mhz + 1e-6, most), made.requested_mhz is None
         else:
-            wanted, alike = expected_clock(manifest, target), True
+            wanted, alike = expected_clock(manifest, target, ethernet=ethernet is not None), True
         timing = find_timing(target, wanted, baud, ethernet, spi, raw=raw, alike=alike)
         return cls(Path(folder), manifest, target, timing, clock_mhz, read_verilog(folder, manifest))
 
@@ -379,7 +379,7 @@ class BoardBuild(Record):
     lanes: int
     macs: int
     clock_mhz: float
-    """The core's clock that is expected of the bitstream."""
+    """The core's clock that is expected of the bitstream, with the link that leaves the slowest."""
     step_cycles: int
     cell_share: float
     """Share of the device's logic cells in percent, with the serial link."""
@@ -479,15 +479,19 @@ def _describe(board: Board, found: Design, accuracy: Accuracy, request: BuildReq
     # A model's integers have scales that nobody asked for.
     chosen = found.settings.model_dump(exclude={"scale_bits"})
     assert found.fit is not None
-    clock = float(expected_clock(manifest, board))
+    clocks = {
+        link: float(expected_clock(manifest, board, ethernet=link == "ethernet")) for link in board.links
+    }
     return BoardBuild(
         weight_bits=manifest.numerics.weight_bits,
         changed={name: value for name, value in chosen.items() if value != asked[name]},
         lanes=manifest.parameters.lanes,
         macs=manifest.parameters.macs,
-        clock_mhz=round(clock, 2),
+        clock_mhz=round(min(clocks.values()), 2),
         step_cycles=manifest.cycles.step_latency_cycles,
         cell_share=found.fit.estimate.cell_share,
         **{name: getattr(accuracy, name) for name in _MEASURED},
-        links=tuple(predict_wire(manifest, link_timing(board, link, clock)) for link in board.links),
+        links=tuple(
+            predict_wire(manifest, link_timing(board, link, clock)) for link, clock in clocks.items()
+        ),
     )

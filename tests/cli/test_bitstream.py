@@ -14,7 +14,7 @@ from support.small_builds import named_options, network, rand
 
 from rtlstm.boards.bitstream import Bitstream, Use
 from rtlstm.boards.catalogue import find_board, find_target
-from rtlstm.boards.ethernet import LICENCE_FILE
+from rtlstm.boards.ethernet import LICENCE_FILE, Ethernet
 from rtlstm.fpga.estimate import BOARD_SHARE, BoardTop, estimate
 from rtlstm.fpga.fit import FitRequest
 from rtlstm.gen.builds.generate import generate_build
@@ -199,6 +199,22 @@ def record(**changes: object) -> Bitstream:
         "stored": False,
     }
     return Bitstream(**(fields | changes))
+
+
+def test_liteeth_counts_in_the_expected_clock(board_build: Path):
+    """As --fit counts it: it fills a device of 24 k LUTs by a fifth more."""
+    boards = [
+        OnBoard.create(board_build, "colorlight-i5", ethernet=each)
+        for each in (None, Ethernet.create("10.0.0.5"))
+    ]
+    for board, ethernet in zip(boards, (False, True), strict=True):
+        core = estimate(
+            board.manifest, board.board.chosen, board=BoardTop(name="colorlight-i5", ethernet=ethernet)
+        )
+        assert core is not None and core.fmax_mhz is not None
+        wanted = BOARD_SHARE * core.fmax_mhz
+        assert 0.96 * wanted < board.timing.clock_mhz <= wanted + 0.05
+    assert boards[1].timing.clock_mhz < boards[0].timing.clock_mhz
 
 
 @pytest.mark.slow
