@@ -60,6 +60,14 @@ _TANG_NANO_20K = (
     Resource("uart", 0, Subsignal("rx", Pins("70", dir="i")), Subsignal("tx", Pins("69", dir="o")), _33),
     *(Resource("led", index, PinsN(str(15 + index), dir="o"), _33) for index in range(3)),
 )
+_CROSSLINK_NX = (
+    # At PMOD0, a Pmod of type 2.
+    _spi("D8 D10 D9 D7 D6 D5", _33),
+    Resource("clk12", 0, Pins("L13", dir="i"), Clock(12e6), _33),
+    Resource("uart", 0, Subsignal("rx", Pins("F16", dir="i")), Subsignal("tx", Pins("F18", dir="o")), _33),
+    *(Resource("led", index, PinsN(site, dir="o"), _33) for index, site in enumerate(("E17", "F13", "G13"))),
+    Resource("button", 0, PinsN("G14", dir="i"), _33),
+)
 # The board has no serial port: an adapter goes to the header's pins marked 0 and 1.
 _ORANGECRAB_LINE = (
     Resource("uart", 0, Subsignal("tx", Pins("N17", dir="o")), Subsignal("rx", Pins("M18", dir="i")), _33),
@@ -171,6 +179,19 @@ def _tang_nano_20k() -> Board:
     )
 
 
+def _crosslink_nx() -> Board:
+    return describe(
+        "crosslink-nx",
+        "Lattice CrossLink-NX Evaluation Board with an LIFCL-40",
+        ("lifcl-40", "BG400", "9"),
+        _CROSSLINK_NX,
+        ("--board", "crosslinknx_evn"),
+        button=("button", 0),
+        note="set the jumper JP2 for its clock; for its serial port remove R18 and R19, put 0 ohm at R15 and "
+        "R17, and set port B of the FT2232H to UART, or use SPI at PMOD0",
+    )
+
+
 BOARDS: Final = Registry[Callable[[], Board]](
     "board",
     "rtlstm.boards",
@@ -188,6 +209,7 @@ BOARDS: Final = Registry[Callable[[], Board]](
         "versa-ecp5": _versa_ecp5,
         "icebreaker": _icebreaker,
         "tang-nano-20k": _tang_nano_20k,
+        "crosslink-nx": _crosslink_nx,
     },
     taken=ZYNQ_BOARDS,
 )
@@ -200,6 +222,7 @@ PRICES: Final[Mapping[str, tuple[str, ...]]] = {
     "50-150 EUR": ("colorlight-i9", "icebreaker", "orangecrab-25f", "ulx3s-12f", "ulx3s-25f"),
     "over 150 EUR": (
         *("ulx3s-45f", "ulx3s-85f", "orangecrab-85f", "ecpix5-45f", "ecpix5-85f", "versa-ecp5"),
+        "crosslink-nx",
     ),
 }
 """The boards of each class of prices, the cheapest class first."""

@@ -24,7 +24,7 @@ from rtlstm.fpga.synthesis import NETLIST, Synthesis, Top, synthesise, with_para
 from rtlstm.fpga.tools import Tool, find_yosys
 from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.hdl.component import Component
-from rtlstm.spec.errors import ToolError
+from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.tools.cache import CACHE_VARIABLE
 
@@ -75,7 +75,9 @@ def test_the_setting_below_what_is_reached(
     assert found.fmax_mhz == later[len(tried) - 1]
 
 
-@pytest.mark.parametrize("name", ["ulx3s-85f", "orangecrab-25f", "icebreaker", "tang-nano-20k"])
+@pytest.mark.parametrize(
+    "name", ["ulx3s-85f", "orangecrab-25f", "icebreaker", "tang-nano-20k", "crosslink-nx"]
+)
 def test_settings_that_are_alike_differ_in_numbers_alone(name: str):
     """Each is nearest below what is wanted, and no further than what the documentation says."""
     board = find_board(name)
@@ -95,6 +97,25 @@ def test_settings_that_are_alike_differ_in_numbers_alone(name: str):
         wanted = Fraction(mhz) * 1_000_000
         assert 0.95 * wanted <= pll.output_hz <= wanted
         assert pll.output_hz <= find_timing(board, float(mhz)).clock_hz
+
+
+def test_the_loop_of_a_nexus_pll_suits_its_dividers():
+    """By the model of it in LiteX, with LiteX' limits, from the first divider to the last."""
+    nx = pytest.importorskip("litex.soc.cores.clock.lattice_nx").NXPLL()
+    board = find_board("crosslink-nx")
+    cells = [at_clock(board, find_timing(board, 100), mhz).pll for mhz in range(60, 250)]
+    (loop,) = [
+        each
+        for each in nx.transfer_func_coefficients
+        if nx.numerical_params_to_HDL_params(each).items() <= cells[0].parameters.items()
+    ]
+    dividers = {cell.parameters["DIVF"] + 1 for cell in cells}
+    assert min(dividers) <= 90 and max(dividers) >= 104 and dividers <= set(range(87, 108))
+    for divider in (87, 97, 107):
+        assert 0.8 <= nx.closed_loop_peak(divider, loop)["peak"] <= 1.35
+        assert nx.open_loop_crossing(divider, loop)["phase"] > 45
+    with pytest.raises(ConfigurationError, match="must have 10 to 14 MHz for its PLL, not 27"):
+        board.replace(clock_hz=27_000_000).find_pll(Fraction(100_000_000))
 
 
 @pytest.fixture
