@@ -231,8 +231,8 @@ class Walk:
             schema = torch._C._jit_get_schemas_for_operator(f"aten::{name}")[0]
             kwargs |= dict(zip((argument.name for argument in schema.arguments), args, strict=False))
             args = ()
-        in_place = kind.endswith("_") and not kind.endswith("__")
-        overwrites = in_place or name in _OVERWRITES or kwargs.get("inplace") is True
+        underscored = kind.endswith("_") and not kind.endswith("__")
+        overwrites = underscored or name in _OVERWRITES or kwargs.get("inplace") is True
         return self.to.call(name.rstrip("_"), args, kwargs, node.name, kind, overwrites=overwrites)
 
     def _module(self, node: Any, args: Any, kwargs: dict[str, Any]) -> Any:
