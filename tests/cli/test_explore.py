@@ -433,9 +433,15 @@ def test_bits_of_h_and_schedules_are_those_of_the_build(files, cli, tmp_path, mo
     given = Given(Path("tiny.safetensors"), Path("x.npy"), None, False, "back", {"dense": ("fc:sigmoid",)})
     numbers = {"weight_bits": "8", "data_bits": "8", "gate_bits": "12", "cell_bits": "16"}
     asked = SpaceOptions(
-        devices="lfe5u-25f-8", tables="interpolated", hidden_bits="10", lane_sums="16", wave_front=True,
-        lanes="8", macs="1", **numbers,
-    )  # fmt: skip
+        devices="lfe5u-25f-8",
+        tables="interpolated",
+        hidden_bits="10",
+        lane_sums="16",
+        wave_front=True,
+        lanes="8",
+        macs="1",
+        **numbers,
+    )
     space, context = given.read(find_metric("error"), None, asked)
     choices = [space.choice(indices) for indices in space.all_indices()]
     assert len(choices) == space.size == 6 and {each.hidden_bits for each in choices} == {None, 10}
@@ -453,8 +459,9 @@ def test_bits_of_h_and_schedules_are_those_of_the_build(files, cli, tmp_path, mo
         assert manifest.numerics.data_bits == 10
         cycles = manifest.cycles
         assert (cycles.step_latency_cycles, cycles.step_interval_cycles) == (
-            point.step_latency_cycles, point.step_interval_cycles,
-        )  # fmt: skip
+            point.step_latency_cycles,
+            point.step_interval_cycles,
+        )
 
 
 class Stopped:
