@@ -74,7 +74,7 @@ REPLICATED = "registers read by the logic of several lanes or units"
 _REGISTER = "TRELLIS_FF"
 _HARD = ("MULT18X18D", "DP16KD", "PDPW16KD")
 """Cells with registers at their inputs, to which a long wire does no harm."""
-_PART = re.compile(r"\barray\.(?P<lane>lane)(\d+)\.|\b(?:preactivation|gate_unit)(\d+)\.")
+_PART = re.compile(r"\barray\.lanes(\d+)\.lane(\d+)\.|\b(?:preactivation|gate_unit)(\d+)\.")
 
 FabricPart = tuple[str, int]
 """A lane, or a unit with its pre-activations."""
@@ -114,15 +114,21 @@ def _readers(cells: Mapping[str, dict[str, Any]]) -> dict[Any, dict[FabricPart, 
     """Return which pins of which parts' cells read each net."""
     readers: dict[Any, dict[FabricPart, list[CellPin]]] = {}
     for name, cell in cells.items():
-        if not (found := _PART.search(name)):
+        if (part := _part(name)) is None:
             continue
-        part = ("lane", int(found[2])) if found["lane"] else ("unit", int(found[3]))
         for port, bits in cell["connections"].items():
             if cell["port_directions"][port] != "input":
                 continue
             for position, bit in enumerate(bits):
                 readers.setdefault(bit, {}).setdefault(part, []).append((cell, port, position))
     return readers
+
+
+def _part(name: str) -> FabricPart | None:
+    """Return the part that a cell is in; of lanes, names have the first of four, and which of them."""
+    if not (found := _PART.search(name)):
+        return None
+    return ("unit", int(found[3])) if found[3] else ("lane", int(found[1]) + int(found[2]))
 
 
 def _others(parts: Mapping[FabricPart, list[CellPin]]) -> Iterator[tuple[FabricPart, list[CellPin]]]:
@@ -223,7 +229,6 @@ PLAN = "lanes along the rows of multipliers, 7; cores, 1"
 """The rule, as a text for the hash of a synthesis: increase the number when it changes."""
 
 _MULTIPLIER, _RAM = "MULT18X18D", "DP16KD"
-_LANE = re.compile(r"\barray\.lane(\d+)\.")
 _UNIT = re.compile(r"\b(?:gate_unit|preactivation)(\d+)\.(\w+?)(?:_multiplier)?\.")
 """Matches the number of a gate unit, and a part of it or of its pre-activations."""
 _FEEDS = {
@@ -371,8 +376,8 @@ def plan(kinds: dict[str, str], die: Die, least: int = _LEAST) -> dict[str, Site
     for name in sorted(kinds):
         if kinds[name] not in others:
             continue
-        found = _LANE.search(name)
-        group = lanes.setdefault(int(found[1]), {_MULTIPLIER: [], _RAM: []}) if found else others
+        part, number = _part(name) or ("", 0)
+        group = lanes.setdefault(number, {_MULTIPLIER: [], _RAM: []}) if part == "lane" else others
         group[kinds[name]].append(name)
     in_lanes = sum(len(lane[_MULTIPLIER]) for lane in lanes.values())
     # Portable Verilog is flat when its multipliers are chosen: their names say nothing of lanes and units.

@@ -22,18 +22,16 @@ from collections.abc import Mapping
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 
 from rtlstm.hdl.component import Component, In, Out
-from rtlstm.hdl.core.lane import if_sums_kept, lanes_per_module, make_lane, sum_row_bits
+from rtlstm.hdl.core.lane import TOGETHER, FourLanes, if_sums_kept, kinds_of_four, sum_row_bits
 from rtlstm.hdl.core.layouts import row_bits
-from rtlstm.hdl.primitives.pipeline import copies, delay
+from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
-LANE_INPUTS = ("address", "vector", "add", "ends")
-"""What all lanes see; a write goes to one of them."""
-
-
 PASSED = ("address", "vector", "row", "bank", "write_data")
 """What block after block sees."""
+WRITTEN = ("row", "bank", "write_data", "write")
+"""Of these, what is for one lane; the others are for all."""
 EVENTS = {"add": 0, "ends": 1, "write": 0}
 """Control that they see, and its value in reset."""
 KEEPING = ("continues", "keeps")
@@ -76,8 +74,8 @@ class MacArray(Component):
         self._manifest = manifest
         keeps = manifest.parameters.lane_sums is not None
         self._passed = (*PASSED, "sum_row") if keeps else PASSED
+        self._kinds = kinds_of_four(manifest)
         self._events = EVENTS | (dict.fromkeys(KEEPING, 0) if keeps else {})
-        self._of_lanes = (*LANE_INPUTS, "sum_row", *KEEPING) if keeps else LANE_INPUTS
         super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
@@ -101,22 +99,18 @@ class MacArray(Component):
 
     def _block(self, m: Module, given: Mapping[str, Value], block: int) -> list[Value]:
         """Add a block's lanes; return their totals."""
-        size = 4 * self._manifest.parameters.gate_units
+        size = TOGETHER * self._manifest.parameters.gate_units
         row, write_data = (delay(m, given[name], 1) for name in ("row", "write_data"))
+        seen = {name: value for name, value in given.items() if name not in WRITTEN}
         held: list[Value] = []
-        together, parameters = lanes_per_module(self._manifest), self._manifest.parameters
-        seen: Mapping[str, Value] = {}
-        for first in range(block * size, block * size + size, together):
-            m.submodules[f"lane{first}"] = lane = make_lane(self._manifest, first)
-            if first % 4 == 0:
-                inputs = {name: given[name] for name in self._of_lanes}
-                seen = copies(m, inputs, f"lanes{first}", parameters, parameters.lane_copies)
-            write = Signal(together, name=f"write{first}")
+        for first in range(block * size, block * size + size, TOGETHER):
+            m.submodules[f"lanes{first}"] = lanes = FourLanes(self._manifest, self._kinds[first // TOGETHER])
+            write = Signal(TOGETHER, name=f"write{first}")
             # The bank stands long before the row comes.
-            here = delay(m, Cat(given["bank"] == first + index for index in range(together)), 1)
+            here = delay(m, Cat(given["bank"] == first + index for index in range(TOGETHER)), 1)
             m.d.sync += write.eq(Mux(given["write"], here, 0))
-            lane.connect({**seen, "write_row": row, "write_data": write_data, "write": write})
-            held.append(lane.held)
+            lanes.connect({**seen, "write_row": row, "write_data": write_data, "write": write})
+            held.append(lanes.held)
         return held
 
 

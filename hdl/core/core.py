@@ -385,7 +385,8 @@ class Core(CorePorts, Component):
         banked = (Region.PARTIALS, Region.SHIFTS, Region.CELLS)
         # Which bank is looked at stands in a register, too: it chooses write enables and whole words.
         units = len(self._gate_units)
-        chosen_bank = Cat(self._access.bank == index for index in range(units))
+        chosen_bank = Signal(units)
+        m.d.comb += chosen_bank.eq(Cat(self._access.bank == index for index in range(units)))
         here = delay(m, chosen_bank, min(distance, 1)) if units > 1 else Const(1)
         words: dict[Region, list[Value]] = {region: [] for region in banked}
         for index, (unit, gates) in enumerate(zip(self._preactivations, self._gate_units, strict=True)):

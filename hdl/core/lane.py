@@ -19,16 +19,17 @@ n + summed + 1                     added to the accumulator; after a row's last 
 =================================  ====================================================================
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from itertools import islice
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
-from rtlstm.hdl.component import In, Out, SharedModule
+from rtlstm.hdl.component import In, Out, Ports, SharedModule
 from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.primitives.pipeline import (
     Factors,
+    copies,
     delay,
     delay_event,
     multiply,
@@ -39,6 +40,9 @@ from rtlstm.hdl.primitives.pipeline import (
 from rtlstm.spec.inventory import LaneKind, lane_kinds, memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
+
+TOGETHER = 4
+"""Lanes that stand together."""
 
 _Term = tuple[Value, Value | None]
 """A signed value, and a carry that belongs to it, if it has one."""
@@ -55,13 +59,8 @@ def if_sums_kept(manifest: Manifest) -> int | None:
     return 1 if manifest.parameters.lane_sums else None
 
 
-class Lane(SharedModule):
-    """Dot products of one or two rows with a vector, one word of ``macs`` values per cycle.
-
-    Latency: with the address in cycle ``n``, the word's sum of products stands in a register in
-    cycle ``n + parameters.summed``, and a row's whole sum in ``held`` one cycle later. Throughput:
-    one word per cycle. Exact: products and sums are as wide as the manifest's bound needs.
-    """
+class LanePorts(Ports):
+    """What a lane has of ports besides those that are as many as lanes."""
 
     address: Signal = In(lambda manifest: row_bits(manifest.regions[Region.WEIGHTS].rows))
     """Row of the weight bank."""
@@ -77,11 +76,21 @@ class Lane(SharedModule):
     """Where sums of row groups are kept: the word's row in their memory, two cycles before the word's sum of
     products counts; in the cycle before, that it is added to that row's sum; with ``ends``, that the row's
     sum is to be stored there."""
+    write_row: Signal = In(lambda manifest: row_bits(manifest.regions[Region.WEIGHTS].rows))
+    write_data: Signal = In(lambda manifest: manifest.parameters.macs * manifest.numerics.weight_bits)
+
+
+class Lane(LanePorts, SharedModule):
+    """Dot products of one or two rows with a vector, one word of ``macs`` values per cycle.
+
+    Latency: with the address in cycle ``n``, the word's sum of products stands in a register in
+    cycle ``n + parameters.summed``, and a row's whole sum in ``held`` one cycle later. Throughput:
+    one word per cycle. Exact: products and sums are as wide as the manifest's bound needs.
+    """
+
     held: Signal = Out(lambda manifest: lanes_per_module(manifest) * manifest.numerics.accumulator.bits)
     """The last row's sum of each lane, signed, until the next one is complete."""
     write: Signal = In(lambda manifest: lanes_per_module(manifest))
-    write_row: Signal = In(lambda manifest: row_bits(manifest.regions[Region.WEIGHTS].rows))
-    write_data: Signal = In(lambda manifest: manifest.parameters.macs * manifest.numerics.weight_bits)
     """A bit for each lane: store ``write_data`` in row ``write_row`` of its bank."""
 
     def __init__(self, manifest: Manifest, kind: LaneKind) -> None:
@@ -270,11 +279,48 @@ def lanes_per_module(manifest: Manifest) -> int:
     return 2 if manifest.paired_lanes else 1
 
 
-def lane_modules(manifest: Manifest) -> list[Lane]:
-    """Return a lane of each kind."""
-    return [Lane(manifest, kind) for kind in lane_kinds(manifest)]
+class FourLanes(LanePorts, SharedModule):
+    """Four lanes, which stand together: one module for all with the same kinds makes conversion fast.
+
+    Where lanes have copies of what they see (``parameters.lane_copies``), these are theirs: all but what is
+    written comes as many cycles later to the lanes. Else it is as theirs.
+    """
+
+    held: Signal = Out(lambda manifest: TOGETHER * manifest.numerics.accumulator.bits)
+    write: Signal = In(TOGETHER)
+
+    def __init__(self, manifest: Manifest, kinds: Sequence[LaneKind]) -> None:
+        self._kinds = kinds
+        names = [kind.name for kind in kinds]
+        first, *others = dict.fromkeys(names)
+        # Where kinds meet, the last lanes are of the second.
+        super().__init__(manifest, f"{first}s_{names.count(first)}" if others else f"{first}s")
+
+    def inside(self) -> Module:
+        m = Module()
+        parameters, held = self._manifest.parameters, list[Value]()
+        seen = [name for name in LanePorts.port_names() if name in self.signature.members]
+        written = {name: getattr(self, name) for name in ("write_row", "write_data")}
+        inputs = {name: getattr(self, name) for name in seen if name not in written}
+        given = {**copies(m, inputs, "lanes", parameters, parameters.lane_copies), **written}
+        each = TOGETHER // len(self._kinds)
+        for first, kind in zip(range(0, TOGETHER, each), self._kinds, strict=True):
+            m.submodules[f"lane{first}"] = lane = Lane(self._manifest, kind)
+            lane.connect({**given, "write": self.write[first : first + each]})
+            held.append(lane.held)
+        m.d.comb += self.held.eq(Cat(held))
+        return m
 
 
-def make_lane(manifest: Manifest, number: int) -> Lane:
-    """Return the lane with this number, or the two of which it is the first."""
-    return Lane(manifest, next(kind for kind in lane_kinds(manifest) if number in kind.lanes))
+def kinds_of_four(manifest: Manifest) -> list[tuple[LaneKind, ...]]:
+    """Return the kinds of the lanes' modules, for each four lanes."""
+    each, kinds = lanes_per_module(manifest), lane_kinds(manifest)
+    lanes = range(manifest.parameters.lanes)
+    of_lanes = [kind for kind in kinds for _ in kind.lanes]
+    return [tuple(of_lanes[first : first + TOGETHER : each]) for first in lanes[::TOGETHER]]
+
+
+def lane_modules(manifest: Manifest) -> list[SharedModule]:
+    """Return a lane of each kind, and four lanes of each that there are."""
+    lanes = [Lane(manifest, kind) for kind in lane_kinds(manifest)]
+    return [*lanes, *(FourLanes(manifest, kinds) for kinds in dict.fromkeys(kinds_of_four(manifest)))]

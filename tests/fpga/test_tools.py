@@ -78,21 +78,21 @@ def test_lanes_get_their_own_copies_of_registers():
         return {"type": kind, "port_directions": directions, "connections": {**nets, output: [net]}}
 
     cells = {
-        "array.lane4.vector_FF": cell("TRELLIS_FF", "Q", 10, DI=2, CLK=3),
-        "array.lane4.sum": cell("LUT4", "Z", 11, A=10),
-        "array.lane5.sum": cell("LUT4", "Z", 12, A=10, B=10),
-        "array.lane6.product": cell("MULT18X18D", "P0", 13, A0=10),
+        "array.lanes4.lane0.vector_FF": cell("TRELLIS_FF", "Q", 10, DI=2, CLK=3),
+        "array.lanes4.lane0.sum": cell("LUT4", "Z", 11, A=10),
+        "array.lanes4.lane1.sum": cell("LUT4", "Z", 12, A=10, B=10),
+        "array.lanes4.lane2.product": cell("MULT18X18D", "P0", 13, A0=10),
         "array.vector5_FF": cell("TRELLIS_FF", "Q", 14, DI=10, CLK=3),
     }
     ports = {"y": {"direction": "output", "bits": [11, 12, 13, 14]}}
     netlist: dict[str, Any] = {"modules": {"top": {"ports": ports, "cells": deepcopy(cells)}}}
     assert replicate(netlist) == 1
     found = netlist["modules"]["top"]["cells"]
-    copy = found.pop("array.lane4.vector_FF$lane5")
+    copy = found.pop("array.lanes4.lane0.vector_FF$lane5")
     assert copy["type"] == "TRELLIS_FF"
     assert copy["connections"] == {"DI": [2], "CLK": [3], "Q": [15]}
-    assert found["array.lane5.sum"]["connections"] == {"A": [15], "B": [15], "Z": [12]}
-    assert {name for name in cells if found[name] != cells[name]} == {"array.lane5.sum"}
+    assert found["array.lanes4.lane1.sum"]["connections"] == {"A": [15], "B": [15], "Z": [12]}
+    assert {name for name in cells if found[name] != cells[name]} == {"array.lanes4.lane1.sum"}
 
 
 def test_loose_carries_are_cut():

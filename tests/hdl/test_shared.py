@@ -19,10 +19,13 @@ def manifest(**sizes: int) -> Manifest:
 
 def test_equal_parts_have_one_module() -> None:
     text = core_to_verilog(manifest(lanes=16, gate_units=4, beat_out=4, lut_macs=1, lut_lanes=3))
-    defined = re.findall(r"^module (equal_(?:lane|lut_lane|gate_unit|preactivation))\b", text, re.MULTILINE)
+    parts = "lane|lut_lane|lanes|lanes_1|gate_unit|preactivation"
+    defined = re.findall(rf"^module (equal_(?:{parts}))\b", text, re.MULTILINE)
     assert len(defined) == len(set(defined))
     numbers = {name: len(re.findall(rf"^  {name} \w+ \(", text, re.MULTILINE)) for name in defined}
-    assert numbers == {"equal_lane": 13, "equal_lut_lane": 3, "equal_gate_unit": 4, "equal_preactivation": 4}
+    # Four lanes of one kind, which are three times in the array; and one lane with three of the other kind.
+    lanes = {"equal_lane": 5, "equal_lut_lane": 3, "equal_lanes": 3, "equal_lanes_1": 1}
+    assert numbers == {**lanes, "equal_gate_unit": 4, "equal_preactivation": 4}
 
 
 def test_values_are_as_wide_as_inputs() -> None:
