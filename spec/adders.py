@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
+import numpy as np
+
 from rtlstm.spec.fixed import IntArray
 
 
@@ -85,6 +87,14 @@ def signed_digits(value: int) -> Iterator[tuple[int, bool]]:
             value -= digit
         value >>= 1
         shift += 1
+
+
+def count_digits(values: IntArray) -> IntArray:
+    """Return how many canonical signed digits integers have."""
+    # Where a number and three times it differ, it has a digit one bit below.
+    magnitudes = np.abs(values).astype(np.uint64)
+    counts: IntArray = np.bitwise_count(magnitudes ^ (3 * magnitudes)).astype(np.int64)
+    return counts
 
 
 def share_adders(matrix: IntArray, moves: Sequence[int] | None = None) -> AdderGraph:

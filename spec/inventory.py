@@ -294,9 +294,11 @@ def _spatial_memories(manifest: Manifest) -> Sequence[MemorySpec]:
     schedule, parameters = manifest.spatial_schedule, manifest.parameters
     several = parameters.streams > 1
     outputs = manifest.program.outputs * manifest.numerics.output_bits + several * parameters.stream_bits
-    recurrent = [shape for shape in manifest.layers if shape.has_h]
+    layers = manifest.layers
+    recurrent = [shape for shape in layers if shape.has_h]
+    given = [layers[index + shape.feedback] for index, shape in enumerate(layers) if shape.has_h]
     bits = {
-        "h of streams": sum(shape.outputs * shape.output.bits for shape in recurrent),
+        "h of streams": sum(shape.outputs * shape.output.bits for shape in given),
         "c of streams": sum(shape.outputs * shape.state.bits for shape in recurrent if shape.state),
     }
     kept = [

@@ -30,7 +30,6 @@ from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.plan import Trial
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.activations.interpolated import ActivationTable, correctly_rounded
-from rtlstm.spec.adders import share_adders
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.files import read_file
 from rtlstm.spec.fixed import Format
@@ -146,11 +145,10 @@ class SpatialReport(Record):
         plan = manifest.spatial
         if plan is None:
             return None
-        graphs = [share_adders(matrix) for layer in plan.layers for matrix in layer.matrices]
         return cls(
             loop_registers=plan.loop_registers,
-            adders=sum(len(graph.adders) for graph in graphs),
-            depth=max(graph.depth for graph in graphs),
+            adders=sum(len(graph.adders) for graph in plan.graphs),
+            depth=max(graph.depth for graph in plan.graphs),
             shared_interval_cycles=manifest.schedule.duration(1),
         )
 

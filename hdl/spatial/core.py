@@ -26,6 +26,7 @@ from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import SKIPS
 from rtlstm.spec.parameters import ceil_log2
+from rtlstm.spec.program.spatial import gives_h
 from rtlstm.spec.registers import Region
 
 
@@ -144,6 +145,11 @@ class SpatialCore(CorePorts, Component):
             if shape.kind in SKIPS:
                 given.append(read)
                 continue
+            if gives_h(self._manifest.layers, index):
+                # The layer before has it in its loop, and what it gives is that h.
+                given.append(read)
+                sources = []
+                continue
             begins = self._schedule.times[index][0]
             sources = [
                 replace(each, x=[value.later(begins - value.stage) for value in each.x]) for each in sources
@@ -167,7 +173,7 @@ class SpatialCore(CorePorts, Component):
     def _access(self, m: Module, layer: RecurrentLayer, word: int, row: int) -> StateAccess:
         """Say where the window has a layer's h and c."""
         window, per_word = self._window, self._manifest.parameters.macs
-        bits, units = self._manifest.numerics.data_bits, range(layer.shape.outputs)
+        bits, units = self._manifest.numerics.data_bits, range(len(layer.h))
         program = self._manifest.program
         word_of, row_of = (
             window.row[: ceil_log2(context)] if self._several else window.row

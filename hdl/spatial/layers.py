@@ -182,7 +182,7 @@ class SpatialLayer:
             return negative, magnitude
         return self._behind("sums", negative, f"{name}_negative"), self._behind("sums", magnitude, name)
 
-    def _cell(
+    def cell(
         self, m: Module, first: int, sums: Sequence[Staged], number: int, old: Staged | None = None
     ) -> "GraphCell":
         """Add the cell of a unit or a row; ``first`` is the stage of what the last matrix multiplies."""
@@ -265,9 +265,10 @@ class RecurrentLayer(SpatialLayer):
 
     def __init__(self, manifest: Manifest, index: int) -> None:
         super().__init__(manifest, index)
-        shape = self.shape
+        shape, given = self.shape, manifest.layers[index + self.shape.feedback]
+        self._tail = LoopTail(manifest, index + 1) if shape.feedback else None
         kept = [] if shape.state is None or not shape.has_state else [shape.state.bits] * shape.outputs
-        self.h = [Signal(signed(shape.output.bits), name=f"h{unit}") for unit in range(shape.outputs)]
+        self.h = [Signal(signed(given.output.bits), name=f"h{unit}") for unit in range(given.outputs)]
         self.c = [Signal(signed(bits), name=f"c{unit}") for unit, bits in enumerate(kept)]
         self.saturated = [Signal(name=f"saturated{unit}") for unit in range(len(kept))]
         """Which units' c saturated in the last cycle."""
@@ -296,11 +297,16 @@ class RecurrentLayer(SpatialLayer):
         else:
             later = [replace(each, x=[x.later(stages.input) for x in each.x]) for each in sources]
             parts = self._sums(m, f"{name}_x", later, stage + stages.sums)
-        given = []
+        results = list[tuple[Module, Staged]]()
         for number in range(units):
             m.submodules[f"{name}_unit{number}"] = unit = Module()
             sums = [Staged(unit, part.value, part.stage) for part in parts[number::units]]
-            new = self._unit(unit, number, sums)
+            results.append((unit, self._unit(unit, number, sums)))
+        if self._tail is not None:
+            inner = [Staged(m, value.value, value.stage) for _, value in results]
+            results = self._tail.add(m, f"{name}_tail", self, stage, inner, parts)
+        given = []
+        for number, (unit, new) in enumerate(results):
             # Nothing else reads the h of a layer whose rows do not.
             old = Staged(unit, self.h[number], stage if self.shape.recurrent else new.stage)
             given.append(self._keep(unit, old, new, access.writes_h[number], access.h[number]))
@@ -339,7 +345,7 @@ class RecurrentLayer(SpatialLayer):
         m.d.sync += value.eq(found)
         return new.registered(f"{value.name}_new")
 
-    def _keep_cell(self, m: Module, number: int, cell: Staged, beyond: Staged, read: int) -> None:
+    def keep_cell(self, m: Module, number: int, cell: Staged, beyond: Staged, read: int) -> None:
         """Keep a unit's c, which was there in the stage ``read`` from before; count if it saturated."""
         m.d.sync += self.saturated[number].eq(beyond.value & self._steps.valid[beyond.stage])
         old = Staged(m, self.c[number], read)
@@ -360,7 +366,7 @@ class LstmLayer(RecurrentLayer):
         total = self._cell_sum(m, number, gates, signs[2])
         drop = self._fraction - self._state.fraction
         cell, beyond = rounded_state(total, drop, self._state.maximum)
-        self._keep_cell(m, number, cell, beyond, gates[1].stage)
+        self.keep_cell(m, number, cell, beyond, gates[1].stage)
         return self._hidden(m, gates[3], total)
 
     @property
@@ -468,7 +474,7 @@ class GraphDenseLayer(SpatialLayer):
         first, found = sources[0].x[0].stage, []
         for number, total in enumerate(self._sums(m, name, sources, first + self.stages.sums)):
             m.submodules[f"{name}_row{number}"] = row = Module()
-            cell = self._cell(row, first, [Staged(row, total.value, total.stage)], number)
+            cell = self.cell(row, first, [Staged(row, total.value, total.stage)], number)
             value = cell.values[cell.graph.result]
             value = value.later(first + self.stages.registers - 1 - value.stage).registered("result")
             found.append(Staged(m, value.value, value.stage))
@@ -479,20 +485,67 @@ class GraphRecurrentLayer(RecurrentLayer):
     """A recurrent layer whose cell is a graph."""
 
     def _unit(self, m: Module, number: int, sums: Sequence[Staged]) -> Staged:
-        first = self._first
-        graph = self.numerics.cells[self.shape.cell]
+        cell = self.keep_graph(m, self, self._first, sums, number)
+        value = cell.values[cell.graph.result]
+        # A tail takes it as soon as it is there.
+        registered = self._tail is None
+        last = self._first + self.stages.registers - self.stages.input - registered
+        return value.later(last - value.stage)
+
+    def keep_graph(
+        self, m: Module, layer: SpatialLayer, first: int, sums: Sequence[Staged], number: int
+    ) -> "GraphCell":
+        """Add the cell of a unit of this layer or its tail; what it keeps is this layer's state."""
+        graph = layer.numerics.cells[layer.shape.cell]
         reads = [
             first + stage
-            for node, stage in zip(graph.nodes, self.stages.nodes, strict=True)
+            for node, stage in zip(graph.nodes, layer.stages.nodes, strict=True)
             if node.kind == "state"
         ]
         old = Staged(m, self.c[number], reads[0]) if reads else None
-        cell = self._cell(m, first, sums, number, old)
+        cell = layer.cell(m, first, sums, number, old)
         if graph.state is not None:
             kept = cell.values[graph.state]
-            self._keep_cell(m, number, kept, cell.clipped, reads[0] if reads else kept.stage)
-        value = cell.values[graph.result]
-        return value.later(first + self.stages.registers - self.stages.input - 1 - value.stage)
+            self.keep_cell(m, number, kept, cell.clipped, reads[0] if reads else kept.stage)
+        return cell
+
+
+class LoopTail(SpatialLayer):
+    """What gives the h of the layer before it: its projection, or the part of a GRU behind its reset.
+
+    Its stages count from that layer's h on.
+    """
+
+    def add(
+        self,
+        m: Module,
+        name: str,
+        layer: RecurrentLayer,
+        first: int,
+        inner: Sequence[Staged],
+        sums: Sequence[Staged],
+    ) -> list[tuple[Module, Staged]]:
+        """Add it to a module; return a module and its result for each of h, which is registered there.
+
+        ``first`` is the stage of that layer's h, ``inner`` its results, ``sums`` those of its rows.
+        """
+        assert isinstance(layer, GraphRecurrentLayer), "the layer's stages say where its results are"
+        constants, stages, shape = self.constants, self.stages, self.shape
+        x = [value.later(first + stages.input - value.stage) for value in inner]
+        if shape.four_rows:
+            # The rows go on with the sums of the layer before, and have no biases.
+            matrix, shift, half = constants.matrices[0], constants.shift, stages.halves[0]
+            sums = self._weighted(m, name, matrix, shift, x, half, sums, first + stages.sums)
+        else:
+            sums = self._sums(m, name, [Source(constants, shape, x)], first + stages.sums)
+        found = []
+        for number in range(shape.outputs):
+            m.submodules[f"{name}{number}"] = unit = Module()
+            mine = [Staged(unit, part.value, part.stage) for part in sums[number :: shape.outputs]]
+            cell = layer.keep_graph(unit, self, first, mine, number)
+            value = cell.values[cell.graph.result]
+            found.append((unit, value.later(first + self._plan.loop_registers - 1 - value.stage)))
+        return found
 
 
 def _moved(value: Value, by: int) -> Value:

@@ -7,6 +7,7 @@ period, and the shortest period is taken with which the loop has as many registe
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from rtlstm.spec.cells.graph import CellGraph, NodeKind
 from rtlstm.spec.parameters import ceil_log2
@@ -42,7 +43,8 @@ class LayerStages:
     """Stages of a layer's values: registers before them, from its input on, or from h where it has one."""
 
     input: int
-    """From a layer's input to its share of the sums, if it reads h; else to where its products begin."""
+    """From a layer's input to its share of the sums, if it reads h; else to where its products begin. Of a
+    layer that gives another one's h, from that to where its products begin."""
     halves: tuple[bool, ...]
     """Whether a register stands half-way through the adders, of each matrix: that of h comes last."""
     sums: int
@@ -67,53 +69,83 @@ class LayerTimes:
     graph: CellGraph
     recurrent: bool
     """Whether it reads h."""
+    tail: "LayerTimes | None" = None
+    """The layer behind that gives its h: it has one matrix, for this one's results, in the same loop."""
 
-    def stages(self, period: float, loop: int) -> LayerStages | None:
-        """Return the stages for a period; None if the loop of a recurrent layer then has more registers."""
+    def stages(self, period: float, loop: int) -> tuple[LayerStages, ...] | None:
+        """Return the stages for a period, and the tail's, if there is one, which count from h on, too.
+
+        None if the loop of a recurrent layer then has more registers.
+        """
 
         def after(before: Sequence[_Time], time: float) -> _Time:
             stage, begins = max(before, default=(0, 0.0))
             return (stage + 1, time) if begins and begins + time > period else (stage, begins + time)
 
-        def product(time: float) -> tuple[bool, _Time]:
-            first = after([(0, 0.0)], time / 2)
+        def product(time: float, given: _Time = (0, 0.0)) -> tuple[int, bool, _Time]:
+            first = after([given], time / 2)
             second = after([first], time / 2)
-            return second[0] > first[0], second
+            return first[0], second[0] > first[0], second
 
-        halves, ends = zip(*map(product, self.products), strict=True)
+        def nodes(graph: CellGraph, gates: _Time) -> list[_Time]:
+            times = list[_Time]()
+            for node in graph.nodes:
+                if node.kind in ("gate", "state", "parameter", "constant"):
+                    at_once = node.kind != "gate" and (self.recurrent or node.kind != "state")
+                    times.append((0, 0.0) if at_once else gates)
+                    continue
+                found = node.kind == "table" and graph.nodes[node.args[0]].kind != "gate"
+                times.append(after([times[arg] for arg in node.args], _TIMES[node.kind] + found * _MAGNITUDE))
+            return times
+
+        _, halves, ends = zip(*map(product, self.products), strict=True)
         inputs = ends[:-1] if self.recurrent else ends
         of_inputs = after(inputs, _SUM * len(inputs))
         sums = after([ends[-1]], _SUM) if self.recurrent else of_inputs
         gates = after([sums], _GATE)
-        times, nodes = list[_Time](), self.graph.nodes
-        for node in nodes:
-            if node.kind in ("gate", "state", "parameter", "constant"):
-                at_once = node.kind != "gate" and (self.recurrent or node.kind != "state")
-                times.append((0, 0.0) if at_once else gates)
-                continue
-            found = node.kind == "table" and nodes[node.args[0]].kind != "gate"
-            times.append(after([times[arg] for arg in node.args], _TIMES[node.kind] + found * _MAGNITUDE))
-        stages = [stage for stage, _ in times]
-        kept = self.graph.state
-        last = max(stages[self.graph.result], stages[self.graph.result if kept is None else kept])
+        times = nodes(self.graph, gates)
+        result = times[self.graph.result]
+        # A memory of states is read a cycle before.
+        before = of_inputs[0] + 1 if self.recurrent else int(self.graph.state is not None)
+        parts = [(self.graph, [stage for stage, _ in times], 0, halves, sums[0], gates[0])]
+        if self.tail is not None:
+            begins, half, end = product(self.tail.products[0], result)
+            tail_sums = after([end], _SUM)
+            tail_gates = after([tail_sums], _GATE)
+            found = [stage for stage, _ in nodes(self.tail.graph, tail_gates)]
+            parts.append((self.tail.graph, found, begins, (half,), tail_sums[0], tail_gates[0]))
+        last_graph, last_stages, *_ = parts[-1]
+        kept = [stages[graph.state] for graph, stages, *_ in parts if graph.state is not None]
+        last = max([last_stages[last_graph.result], *kept])
         if self.recurrent and last >= loop:
             return None
-        states = [position for position, node in enumerate(nodes) if node.kind == "state"]
-        users = [stages[user] for user, node in enumerate(nodes) if {*states} & {*node.args}]
-        for position in states:
-            # Not later than the new one is written.
-            stages[position] = min([*users, last if kept is None else stages[kept]])
-            if not self.recurrent and last - stages[position] >= loop:
-                return None
-        # A memory of states is read a cycle before.
-        before = of_inputs[0] + 1 if self.recurrent else int(kept is not None)
-        return LayerStages(
-            input=before,
-            halves=halves,
-            sums=sums[0],
-            gates=gates[0],
-            nodes=tuple(stages),
-            registers=before + (loop if self.recurrent else last + 1),
+        users = [
+            stages[user]
+            for graph, stages, *_ in parts
+            for user, node in enumerate(graph.nodes)
+            if any(graph.nodes[arg].kind == "state" for arg in node.args)
+        ]
+        # Not later than the new one is written.
+        read = min([*users, *(kept or [last])])
+        for graph, stages, *_ in parts:
+            for position, node in enumerate(graph.nodes):
+                if node.kind == "state":
+                    stages[position] = read
+                    if not self.recurrent and last - read >= loop:
+                        return None
+        registers = [before + (loop if self.recurrent else last + 1)]
+        if self.tail is not None:
+            registers = [before + result[0], loop - result[0]]
+        return tuple(
+            LayerStages(
+                input=begins if number else before,
+                halves=halves,
+                sums=sums,
+                gates=gates,
+                nodes=tuple(stages),
+                registers=registers[number],
+            )
+            for number, (_, stages, begins, halves, sums, gates) in enumerate(parts)
         )
 
 
@@ -124,9 +156,9 @@ def choose_stages(layers: Sequence[LayerTimes], loop: int) -> tuple[LayerStages,
     period = _PERIOD_STEP
     while True:
         found = [layer.stages(period, loop) for layer in layers]
-        whole = [
-            each for each in found if each is not None and (loops or each.registers - each.input <= loop)
-        ]
+        whole = [each for each in found if each is not None]
         if len(whole) == len(found):
-            return tuple(whole)
+            chosen = tuple(chain.from_iterable(whole))
+            if loops or all(each.registers - each.input <= loop for each in chosen):
+                return chosen
         period += _PERIOD_STEP

@@ -11,7 +11,7 @@ on their way. With several streams, their states are in memories, from which a s
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from rtlstm.spec.adders import AdderGraph, share_adders
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.numerics import (
@@ -139,6 +140,11 @@ class SpatialPlan(Record):
         """Return the network whose weights these are."""
         return QuantizedNetwork(shapes, numerics, tuple(layer.quantised() for layer in self.layers))
 
+    @cached_property
+    def graphs(self) -> tuple[AdderGraph, ...]:
+        """The adders of each matrix, without addends."""
+        return tuple(share_adders(matrix) for layer in self.layers for matrix in layer.matrices)
+
     @property
     def registered(self) -> frozenset[ValueKind]:
         """The values with a register behind them, in every layer."""
@@ -152,17 +158,22 @@ class SpatialPlan(Record):
     def stages(self, shapes: Sequence[LayerShape], numerics: Numerics) -> tuple[LayerStages, ...]:
         """Return where registers stand in the layers."""
         times, products = list[LayerTimes](), list[float]()
-        for layer, shape in zip(self.layers, shapes, strict=True):
+        for index, (layer, shape) in enumerate(zip(self.layers, shapes, strict=True)):
             products += [adders_time(matrix.shape[1], numerics.weight_bits) for matrix in layer.matrices]
-            if shape.kind not in SKIPS:
-                times.append(LayerTimes(tuple(products), numerics.cells[shape.cell], shape.recurrent))
-                products = []
-        found = iter(
+            if shape.kind in SKIPS:
+                continue
+            found = LayerTimes(tuple(products), numerics.cells[shape.cell], shape.recurrent)
+            if gives_h(shapes, index):
+                times[-1] = replace(times[-1], tail=found)
+            else:
+                times.append(found)
+            products = []
+        stages = iter(
             choose_stages(times, self.loop_registers)
             if numerics.fused_lstm is None
             else [self._fused_stages(shape) for shape in shapes if shape.kind not in SKIPS]
         )
-        return tuple(NO_STAGES if shape.kind in SKIPS else next(found) for shape in shapes)
+        return tuple(NO_STAGES if shape.kind in SKIPS else next(stages) for shape in shapes)
 
     def _fused_stages(self, layer: LayerShape) -> LayerStages:
         before = self.input_registers if layer.recurrent else 0
@@ -180,14 +191,18 @@ class SpatialPlan(Record):
         return sum(kind in self.registered for kind in kinds)
 
 
+def gives_h(shapes: Sequence[LayerShape], index: int) -> bool:
+    """Whether a layer gives the h of the one before it: a projection, or a GRU that resets before."""
+    return index > 0 and shapes[index - 1].feedback == 1
+
+
 def check_spatial(shapes: Sequence[LayerShape], numerics: Numerics) -> None:
     """Raise a ConfigurationError unless there is a spatial build of such a network, with a way out."""
     for shape in shapes:
-        if shape.kind in ("gru_reset", "gru_candidate", "product", "norm") or shape.feedback:
-            more = " with a projection" if shape.feedback and shape.kind == "lstm" else ""
+        if shape.kind in ("product", "norm", "recall") or shape.feedback > 1:
             raise ConfigurationError(
-                "`array='spatial'` is for dense layers, and recurrent ones with one product of h, but layer "
-                f"{shape.name!r} is of kind {shape.kind}{more}; leave it out"
+                f"`array='spatial'` has no norms and no products of results, but layer {shape.name!r} is of "
+                f"kind {shape.kind}; leave it out"
             )
     if numerics.scale_bits:
         raise ConfigurationError("`array='spatial'` has no scales of rows; leave out `scale_bits`")
@@ -200,10 +215,11 @@ def check_spatial(shapes: Sequence[LayerShape], numerics: Numerics) -> None:
 def spatial_program(shapes: Sequence[LayerShape], parameters: Parameters) -> Program:
     """Return the addresses of h and c in the memory window; there are no operations."""
     hidden, cells, word, row = list[tuple[int, int]](), list[tuple[int, int]](), 0, 0
-    for shape in shapes:
+    for index, shape in enumerate(shapes):
         if shape.has_h:
-            hidden.append((word, shape.outputs))
-            word += parameters.words(shape.outputs)
+            values = shapes[index + shape.feedback].outputs
+            hidden.append((word, values))
+            word += parameters.words(values)
         if shape.has_state:
             cells.append((row, shape.outputs))
             row += shape.outputs

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from rtlstm.spec.adders import share_adders, signed_digits
+from rtlstm.spec.adders import count_digits, share_adders, signed_digits
 
 
 @pytest.mark.parametrize("value", [0, 1, -1, 3, 7, -7, 11, 85, -128, 127])
@@ -15,6 +15,7 @@ def test_signed_digits_are_the_fewest(value: int) -> None:
     shifts = [shift for shift, _ in digits]
     # No two are neighbours: that makes them the fewest.
     assert all(later - shift > 1 for shift, later in pairwise(shifts))
+    assert count_digits(np.array([value])) == len(digits)
 
 
 @pytest.mark.parametrize("seed", range(12))
