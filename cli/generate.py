@@ -256,6 +256,12 @@ def _finetuned(found: Found) -> list[Found]:
     return [{"name": name, **errors[name]} for name in names]
 
 
+def _digits(found: Found) -> list[Found]:
+    """What was trained for a spatial build; nothing for others."""
+    errors = found["finetuned"]
+    return [] if errors is None else list(errors["digits"])
+
+
 def _trained(found: Found) -> str | None:
     errors = found["finetuned"]
     if errors is None:
@@ -404,6 +410,16 @@ _BUILD = (
             Field("weights", lambda errors: _KINDS[errors["name"]]),
             Field("rms error", "{rms:.3g}", right=True),
             Field("largest error", "{largest:.3g}", right=True),
+        ),
+    ),
+    Table(
+        "Fewer digits of weights, fewer adders",
+        _digits,
+        (
+            Field("price of a digit", "{digit_price:g}", right=True),
+            Field("adders", "{adders:,}", right=True),
+            Field("rms error", "{rms:.3g}", right=True),
+            Field("built", lambda trial: "yes" if trial["built"] else "no"),
         ),
     ),
     Text(_trained),

@@ -1,6 +1,8 @@
 """Builds a network that was trained on its own float outputs: ``rtlstm generate --finetune``."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,15 @@ from rtlstm.gen.builds.hardware import check_hardware, refuse_capacities, with_t
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.program.spatial import SpatialPlan
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import option_values
-from rtlstm.train.finetune import FinetuneReport, FinetuneRequest, finetune
+from rtlstm.train.finetune import DigitTrial, Finetuned, FinetuneReport, FinetuneRequest, finetune
+
+DIGIT_PRICES = (0.0, 0.15, 0.3, 0.6)
+"""Prices of digits that are tried for spatial builds."""
+_AS_GOOD = 1.02
+"""Errors up to so many times the least count as equal to it: then the fewest adders are built."""
 
 
 def finetune_build(
@@ -56,24 +64,53 @@ def finetune_build(
     its = given["calibration_lengths"], given["batch_first"], given["pad"]
     x = read.looked_up(given["calibration"], "calibration", *its)
     state, _ = begin_states(read, x, given["calibration_state"], given["batch_first"], *from_build)
-    result = finetune(
+    train = partial(
+        finetune,
         read,
         given["calibration"],
         lengths=given["calibration_lengths"],
         state=state,
         batch_first=given["batch_first"],
         pad=given["pad"],
-        request=request,
         array=hardware,
-        progress=progress,
         **formats | numbers,
     )
+    if hardware.get("array") == "spatial":
+        result = _few_adders(train, request, progress)
+    else:
+        result = train(request=request, progress=progress)
     if result.report.helped or result.report.pruned:
         hardware.pop("tables", None)
         compile(result.module, progress=progress, **{**built, "device": None}, **hardware)
     else:
         compile(model, progress=progress, **built, **given)
     return result.report
+
+
+def _few_adders(
+    train: Callable[..., Finetuned], request: FinetuneRequest, progress: Progress | None
+) -> Finetuned:
+    """Train with several prices of digits; return what has the fewest adders of those that are as good."""
+    results, errors, adders = list[Finetuned](), list[float](), list[int]()
+    for price in DIGIT_PRICES:
+
+        def seen(what: str, done: int, total: int, price: float = price) -> None:
+            if progress:
+                progress(f"{what}, digits at {price:g}", done, total)
+
+        result = train(request=request.replace(digit_price=price), progress=seen if progress else None)
+        report = result.report
+        results.append(result)
+        errors.append((report.trained if report.helped else report.rounded).rms)
+        adders.append(sum(len(graph.adders) for graph in SpatialPlan.of(result.network, 1).graphs))
+    good = [number for number, error in enumerate(errors) if error <= _AS_GOOD * min(errors)]
+    chosen = min(good, key=lambda number: (adders[number], errors[number]))
+    trials = tuple(
+        DigitTrial(digit_price=price, adders=adders[number], rms=errors[number], built=number == chosen)
+        for number, price in enumerate(DIGIT_PRICES)
+    )
+    result = results[chosen]
+    return replace(result, report=result.report.replace(digits=trials))
 
 
 def _check(

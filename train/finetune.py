@@ -72,6 +72,9 @@ class FinetuneRequest(Record):
     mixed: float = Field(default=0.0, ge=0, le=1)
     """Share of pieces whose inputs are mixed with those of another one, in a drawn proportion; the float
     network gives what it makes of them (Zhang et al., arXiv 1710.09412; Beyer et al., arXiv 2106.05237)."""
+    digit_price: float = Field(default=0.0, ge=0, le=4, allow_inf_nan=False)
+    """What a signed digit of a weight costs when it is rounded, in squares of its step: with fewer digits,
+    products in space have fewer adders."""
     seed: int = 0
 
     def fixing_schedule(self) -> dict[int, float]:
@@ -126,6 +129,17 @@ class PruningStage(Record):
     """Cycles of a step, back to back with others."""
 
 
+class DigitTrial(Record):
+    """What came of training with one price of digits."""
+
+    digit_price: float
+    adders: int
+    """Adders of all products in space."""
+    rms: float
+    """Error on held-out data."""
+    built: bool
+
+
 class FinetuneReport(Record):
     """What training did."""
 
@@ -153,6 +167,8 @@ class FinetuneReport(Record):
     """Whether that network is better than the one that is rounded only."""
     warning: str = ""
     """What to say if training learned its sequences more than what they have in common; else empty."""
+    digits: tuple[DigitTrial, ...] = ()
+    """The prices of digits that were tried for a spatial build, in ascending order; empty for arrays."""
 
 
 @dataclass(frozen=True)
@@ -249,13 +265,16 @@ def finetune(
     every, waited, done, diverged = max(1, asked.updates // asked.checks), 0, 0, False
     # What is better before cannot be kept: it has weights that will go, or is not rounded yet.
     begin = max(pruner.last, asked.float_updates + 1 if asked.float_updates else 0)
+    if asked.digit_price:
+        # What is not fixed yet would be rounded without the price.
+        begin = max(begin, *fixings)
     try:
         with shown(progress) as seen:
             for done in range(1, asked.updates + 1):
                 pruner.before(done)
                 if done in fixings:
                     trainer.round_from(done - 1)
-                    module.fix(fixings[done])
+                    module.fix(fixings[done], asked.digit_price)
                 trainer.update(done - 1)
                 if seen:
                     seen(f"train{pruner.left}", done, asked.updates)

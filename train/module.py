@@ -423,17 +423,18 @@ class Prepared(torch.nn.Module):
             self.fix(1.0)
             self.settle()
 
-    def fix(self, share: float) -> None:
+    def fix(self, share: float, digit_price: float = 0.0) -> None:
         """Fix columns of weights to their integers, so that this ``share`` of them is fixed.
 
         The others are not rounded from then on, and training lets them make up for what is fixed. If nothing
-        is trained, the integers are those of ``rtlstm generate``.
+        is trained, the integers are those of ``rtlstm generate``; with a price of their signed digits, in
+        squares of a step, they have fewer digits.
         """
         moments = self._first_choices.moments
         arrays: list[LayerArrays] = []
         for index, (rows, mine) in enumerate(zip(self.rows, self.weights(), strict=True)):
             if self.weights.trains(index):
-                mine = rows.fix(mine, share, moments[index] if moments else None)
+                mine = rows.fix(mine, share, moments[index] if moments else None, digit_price)
             arrays.append(mine)
         self._take(arrays)
 

@@ -145,11 +145,13 @@ class LayerRows(torch.nn.Module):
                 found[name].register_hook(partial(self._note_slopes, name == "w_rec"))
         return found
 
-    def fix(self, arrays: LayerArrays, share: float, moments: Moments | None) -> LayerArrays:
+    def fix(
+        self, arrays: LayerArrays, share: float, moments: Moments | None, digit_price: float = 0.0
+    ) -> LayerArrays:
         """Fix columns of weights to their integers, so that this ``share`` is fixed; return the arrays.
 
         With moments, the columns that are left and the bias take over what rounding changes, as in
-        :func:`rtlstm.gen.quantise.rounding.round_cancelling`.
+        :func:`rtlstm.gen.quantise.rounding.round_columns`, which says what the ``digit_price`` is, too.
         """
         names, kept = [name for name in _NAMES if name in arrays], self.prune(arrays)
         before = self.fixed or {name: (torch.zeros_like(kept[name], dtype=torch.bool), 0) for name in names}
@@ -161,7 +163,7 @@ class LayerRows(torch.nn.Module):
         now = order[: round(share * len(order))]
         fractions = tuple(each.cpu().numpy() for each in self.fractions(arrays))
         most = self.plan.form.maximum
-        left = round_columns(tuple(parts), fractions, most, spread, order, now[~fixed[now]])
+        left = round_columns(tuple(parts), fractions, most, spread, order, now[~fixed[now]], digit_price)
         fixed[now] = True
         self.fixed, found = {}, dict(arrays)
         masks = np.broadcast_to(fixed, left.shape)

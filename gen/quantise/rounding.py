@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.spec.adders import count_digits
 from rtlstm.spec.fixed import IntArray, WeightFormat, round_half_up
 from rtlstm.spec.numerics import SCALE_UNIT
 
@@ -32,6 +33,8 @@ _FLOAT32 = 2.0**-21
 model multiplies its integers in float32."""
 _FEW, _ROWS = 8, 256
 """Columns of a row that are looked at first, and rows that are looked at together."""
+_NEAR = (0, -1, 1, -2, 2)
+"""How far from the nearest integer one of fewer digits may be; the first of equal ones is taken."""
 _MOST = 1023
 """Largest integer of a model whose step is looked for."""
 
@@ -261,10 +264,13 @@ def round_columns(
     covariance: Floats,
     order: IntArray,
     columns: IntArray,
+    digit_price: float = 0.0,
 ) -> Floats:
     """Round some ``columns`` of matrices side by side; return the weights, those later in ``order`` changed.
 
-    They take over what rounding changes, as in :func:`round_cancelling`. Weights of 0 stay 0.
+    They take over what rounding changes, as in :func:`round_cancelling`. Weights of 0 stay 0. With a
+    ``digit_price``, integers are those with the least square of what rounding changes, in steps, plus that
+    for each of their signed digits.
     """
     widths = [part.shape[1] for part in parts]
     found = np.concatenate(parts, axis=1)
@@ -283,9 +289,19 @@ def round_columns(
         left = found[np.ix_(rows, mine)]
         for at in np.flatnonzero(np.isin(mine, columns)):
             step, there = steps[rows, mine[at]], kept[rows, mine[at]]
-            value = np.ldexp(np.clip(round_half_up(left[:, at], step), -most, most) * there, -step)
+            codes = np.clip(round_half_up(left[:, at], step), -most, most)
+            if digit_price:
+                codes = _few_digits(np.ldexp(left[:, at], step), codes, most, digit_price)
+            value = np.ldexp(codes * there, -step)
             error = (left[:, at] - value) / upper[at, at]
             left[:, at + 1 :] -= np.outer(error, upper[at, at + 1 :])
             left[:, at] = value
         found[np.ix_(rows, mine)] = left * kept[np.ix_(rows, mine)]
     return found
+
+
+def _few_digits(values: Floats, nearest: Floats, most: int, price: float) -> Floats:
+    """Return integers near values at which the square of the difference is cheapest, with their digits."""
+    codes = np.clip(nearest + np.array(_NEAR)[:, None], -most, most)
+    costs = (codes - values) ** 2 + price * count_digits(codes.astype(np.int64))
+    return np.take_along_axis(codes, np.argmin(costs, axis=0)[None], axis=0)[0]

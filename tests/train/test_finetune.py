@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import rtlstm
 from rtlstm.cli.main import app
 from rtlstm.sim.reference import run_float
+from rtlstm.spec.adders import count_digits
 from rtlstm.spec.errors import ConfigurationError, InputError
 
 
@@ -325,6 +326,37 @@ def test_the_command_builds_what_it_trained(model, data, tmp_path):
     y, _ = build.run(data[:, 96:])
     rms = np.sqrt(np.mean((y - model(torch.from_numpy(data[:, 96:]).float()).detach().numpy()) ** 2))
     assert rms == pytest.approx(found["finetuned"]["trained"]["rms"], rel=1e-3)
+
+
+@pytest.mark.usefixtures("without_verilog")
+def test_spatial_builds_get_weights_of_few_digits(model, data, tmp_path):
+    """Of what was trained, that with the fewest adders is built whose error is about the least."""
+    file, x = save(tmp_path, model, data)
+    folder = tmp_path / "build"
+    options = ["--array", "spatial", "--weight-bits", 4, "--data-bits", 8, "--finetune-updates", 40]
+    done = run(file, "-o", folder, "--finetune", x, *options, "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    trials = found["finetuned"]["digits"]
+    assert [trial["digit_price"] for trial in trials] == [0.0, 0.15, 0.3, 0.6]
+    (built,) = (trial for trial in trials if trial["built"])
+    assert built["adders"] == found["report"]["spatial"]["adders"]
+    good = [trial for trial in trials if trial["rms"] <= 1.02 * min(each["rms"] for each in trials)]
+    assert built in good and built["adders"] == min(trial["adders"] for trial in good)
+    assert found["finetuned"]["helped"] and found["finetuned"]["trained"]["rms"] == built["rms"]
+
+
+def test_a_price_of_digits_leaves_fewer(model, data):
+    """At a high price, nearly all weights are single digits; those of h have their columns' inputs."""
+    request = train.FinetuneRequest(**REQUEST | {"updates": 30})
+    digits, errors = [], []
+    for price in (0.0, 0.3, 4.0):
+        asked = request.replace(digit_price=price)
+        result = train.finetune(model, data, request=asked, weight_bits=5, data_bits=8)
+        layer = result.module.quantised().layers[0]
+        digits.append(int(count_digits(layer.w_hh).sum()))
+        errors.append(result.report.trained.rms)
+    assert digits[0] > digits[1] > digits[2] and errors[1] < errors[2]
 
 
 @pytest.mark.slow
