@@ -1,7 +1,7 @@
 """The driver of rtlstm's cores. It needs numpy and pydantic, and the packages of the chosen backend."""
 
 from rtlstm.host.accelerator import Accelerator
-from rtlstm.host.raw_values import CodesWarning, SaturationWarning, argmax, softmax
+from rtlstm.host.raw_values import CodesWarning, SaturationWarning, argmax, softmax, top_k
 from rtlstm.host.shared import AsyncAccelerator, AsyncStream, SharedAccelerator, SharedStream
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Transport, backend_names, open_transport
@@ -42,5 +42,6 @@ __all__ = [
     "open_transport",
     "pack",
     "softmax",
+    "top_k",
     "unpack",
 ]

@@ -167,6 +167,20 @@ def argmax(y: ArrayLike) -> IntArray:
     return np.asarray(_scores(y).argmax(axis=-1), dtype=np.int64)
 
 
+def top_k(y: ArrayLike, k: int) -> tuple[IntArray, NDArray[np.generic]]:
+    """Return the ``k`` best classes, ``(..., k)``, and their scores; of equal ones the first comes first.
+
+    Raises InputError if ``y`` has no classes, or fewer than ``k``.
+    """
+    scores = _scores(y)
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= scores.shape[-1]:
+        raise InputError(f"k must be a whole number of 1 to {scores.shape[-1]}, the classes, not {k!r}")
+    # Sorted from behind, so that of equal ones the first is the last, and the first when all is reversed.
+    backwards = scores[..., ::-1].argsort(axis=-1, kind="stable")[..., ::-1][..., :k]
+    classes = np.asarray(scores.shape[-1] - 1 - backwards, dtype=np.int64)
+    return classes, np.take_along_axis(scores, classes, axis=-1)
+
+
 def _scores(y: ArrayLike) -> NDArray[np.generic]:
     scores = as_numbers("y", y)
     if scores.ndim == 0 or scores.shape[-1] == 0:

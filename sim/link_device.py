@@ -25,6 +25,7 @@ from rtlstm.spec.link import (
     value_bytes,
 )
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import NETWORK_BIT
 from rtlstm.spec.registers import IDENTITY, Register
 
 DEVICE_LIMITS = Limits(body=512, request_bytes=4096, response_bytes=4096, frames=32)
@@ -68,14 +69,22 @@ class DeviceEngine:
         """Steps given to the core."""
         self.limits = limits
         self._transport = transport
-        self._manifest = manifest
-        self._x_size = value_bytes(manifest.numerics.input.bits)
-        self._y_size = value_bytes(manifest.numerics.output_bits)
-        self._x_bytes = manifest.program.inputs * self._x_size
+        self._know(manifest, 0)
         self._deframer = Deframer(limits.body)
         self._dropped = 0
         self._session = 0
         self._clear()
+
+    def adopt(self, manifest: Manifest, network: int) -> None:
+        """Take steps of this one of the networks that the transport holds, and no others."""
+        self._transport.adopt(manifest)
+        self._know(manifest, network)
+
+    def _know(self, manifest: Manifest, network: int) -> None:
+        self._manifest, self._network = manifest, network
+        self._x_size = value_bytes(manifest.numerics.input.bits)
+        self._y_size = value_bytes(manifest.numerics.output_bits)
+        self._x_bytes = manifest.program.inputs * self._x_size
 
     def _clear(self) -> None:
         self._expected = self._oldest = 0
@@ -241,7 +250,7 @@ class DeviceEngine:
         # Steps here have one size: those of other networks are refused.
         mask = NUMBER_MASK if self._manifest.parameters.networks > 1 else STREAM_MASK
         streams, suppress = heads & mask, (heads & SUPPRESS) != 0
-        known = streams < self._manifest.parameters.streams
+        known = (streams ^ self._network << NETWORK_BIT) < self._manifest.parameters.streams
         valid = len(known) if known.all() else int(np.argmin(known))
         outputs = self._exchange(steps[:valid], streams[:valid], suppress[:valid])
         current = self._deal(outputs[:count], step, ends, responses)

@@ -170,7 +170,7 @@ class CoreOptions(Record):
         Decision | None,
         Option(
             "What the device gives in place of a step's outputs: the number of the largest one, the first of "
-            "equal ones (argmax). Default: the outputs.",
+            "equal ones (argmax). Default: the outputs, for softmax and top-k on the host.",
             group=HARDWARE,
         ),
     ] = None

@@ -2,14 +2,17 @@
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, reject, settings
 from hypothesis import strategies as st
-from support.drawn_networks import DrawnBuild, drawn_builds, drawn_networks, mixed_builds
+from support.drawn_networks import DrawnBuild, drawn_builds, drawn_networks, mixed_builds, resident_builds
+from support.loadable_builds import Build, build_for, make_device
 from support.random_builds import make_case
 from support.random_sequences import make_sequence_case
+from support.resident_checks import check_steps
 from support.sequence_checks import check_device as check_sequences
 from support.step_checks import check_device, check_netlist
 
@@ -157,6 +160,46 @@ def test_many_mixed_networks(backend: str) -> None:
     @given(mixed_builds())
     def compiled(drawn: DrawnBuild) -> None:
         check(drawn, backend)
+
+    compiled()
+
+
+def residents(drawn: DrawnBuild) -> list[Build]:
+    """A loadable device of the drawn network, and two more for it: some first layers, and other weights."""
+    rng, network = np.random.default_rng(drawn.seed), drawn.network
+    mixed = [
+        layer.replace(
+            **{
+                name: rng.permuted(value)
+                for name in ("w_ih", "w_hh", "weight")
+                if (value := getattr(layer, name, None)) is not None
+            }
+        )
+        for layer in network.layers
+    ]
+    ends = [end for end in range(1, len(mixed)) if mixed[end - 1].outputs > 1]
+    assume(network.outputs > 1 and ends)
+    room = {"operations": 80, "weight_rows": 3000, "shift_rows": 600, "bias_rows": 600, "partial_rows": 400}
+    room |= {"vector_words": 400, "cell_rows": 400, "networks": 3}
+    try:
+        device = make_device(network, drawn.parameters, drawn.settings, **room)
+        first = Network(layers=network.layers[: int(rng.choice(ends))])
+        return [device, build_for(first, device), build_for(Network(layers=tuple(mixed)), device)]
+    except ConfigurationError:
+        reject()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["icarus", "verilator"])
+def test_drawn_residents(backend: Literal["icarus", "verilator"]) -> None:
+    """Streams of three networks in turn: own cells, recurrent layers, several reads, decisions."""
+
+    @settings(common, max_examples=4)
+    @given(resident_builds())
+    def compiled(drawn: DrawnBuild) -> None:
+        with TemporaryDirectory() as folder:
+            rng = np.random.default_rng(drawn.seed)
+            check_steps(residents(drawn), rng, drawn.seed % 1000, backend, Path(folder))
 
     compiled()
 

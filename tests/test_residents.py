@@ -10,18 +10,17 @@ from support.cell_networks import product_graphs
 from support.loadable_builds import Build, build_for, make_device, stacked
 from support.quick import quick
 from support.random_builds import random_parameters
+from support.resident_checks import check_steps
 
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator, Stream
-from rtlstm.host.raw_values import Steps
 from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.network import Network
-from rtlstm.spec.parameters import NETWORK_BIT, Parameters
-from rtlstm.spec.program.schedule import NetworkStep, resident_cycles, step_cycles
-from rtlstm.spec.registers import Register
+from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.program.schedule import step_cycles
 
 pytestmark = pytest.mark.rtl
 
@@ -253,7 +252,8 @@ def test_steps_of_several_networks_follow_each_other(seed: int, count: int, tmp_
     sizes = {"operations": 60, "weight_rows": 1200, "shift_rows": 300, "bias_rows": 300, "partial_rows": 80}
     parameters = random_parameters(rng).replace(streams=count)
     device = make_device(networks[0], parameters, networks=3, vector_words=80, cell_rows=80, **sizes)
-    check_steps(device, networks[1:], rng, seed, "icarus" if seed == 3 else "verilator", tmp_path)
+    builds = [device, *(build_for(network, device) for network in networks[1:])]
+    check_steps(builds, rng, seed, "icarus" if seed == 3 else "verilator", tmp_path)
 
 
 @pytest.mark.parametrize("decide", quick([None, "argmax"], "argmax"))
@@ -262,7 +262,8 @@ def test_steps_of_several_graphs_follow_each_other(decide: Literal["argmax"] | N
     parameters = Parameters(lanes=8, macs=4, streams=2, beat_in=2, decide=decide)
     first, *others = product_graphs()
     device = make_device(first, parameters, networks=3, operations=72, weight_rows=600)
-    check_steps(device, others, np.random.default_rng(4), 4, "icarus", tmp_path)
+    builds = [device, *(build_for(network, device) for network in others)]
+    check_steps(builds, np.random.default_rng(4), 4, "icarus", tmp_path)
 
 
 def pair(*decoder: int, dense: tuple[tuple[int, str], ...] = ((9, "identity"),), **more: Any) -> list[Build]:
@@ -331,45 +332,3 @@ def test_a_state_that_stands_elsewhere_is_moved(tmp_path: Path) -> None:
                 accelerator.stream(after=3)  # type: ignore[arg-type]
             stream.state = first.state
             np.testing.assert_array_equal(stream.state_integers[0], first.state_integers[0])
-
-
-def check_steps(
-    device: Build,
-    others: list[Network],
-    rng: np.random.Generator,
-    seed: int,
-    backend: Literal["icarus", "verilator"],
-    folder: Path,
-) -> None:
-    """Run steps of three networks on one core, back to back; compare each step's bits and cycles."""
-    parameters = device.manifest.parameters
-    count = parameters.streams
-    builds = [device, *(build_for(network, device) for network in others)]
-    verilog = core_to_verilog(device.manifest)
-    folders = [build.save(folder / str(number), verilog) for number, build in enumerate(builds)]
-    streams = rng.integers(0, count, 40) if seed % 2 else np.repeat(rng.integers(0, count, 10), 4)
-    chosen = streams % 3 if seed % 3 else rng.integers(0, 3, 40)
-    x = rng.integers(-20, 20, (40, device.network.inputs))
-    with Accelerator.open(folders[0], backend, verify=False) as accelerator:
-        for network in (1, 2):
-            accelerator.load(folders[network], verify=False, network=network)
-        transport = accelerator.device.transport
-        assert isinstance(transport, SimulatedDevice)
-        # Its first operation is loaded then.
-        transport.read(Register.ID, 8)
-        marks = np.zeros(40, dtype=bool)
-        y = transport.run_steps(Steps(chosen << NETWORK_BIT | streams, x, marks, marks))
-        cycles = transport.last_cycles
-    steps = [
-        NetworkStep(int(stream), int(network), builds[network].manifest.program)
-        for stream, network in zip(streams, chosen, strict=True)
-    ]
-    predicted = resident_cycles(steps, device.manifest.parameters, device.manifest.timing)
-    begins = cycles.accepted[0] - (-(-x.shape[1] // parameters.beat_in) - 1)
-    assert (cycles.offered - begins).tolist() == [offered for _, offered in predicted]
-    since: dict[int, tuple[int, list[int]]] = {}
-    for index, step in enumerate(steps):
-        network, run = since.get(step.stream, (-1, []))
-        since[step.stream] = step.network, [*(run if network == step.network else []), index]
-        wanted = Golden(builds[step.network].network).run(x[since[step.stream][1]][:, None]).y[-1]
-        np.testing.assert_array_equal(y[index], device.manifest.emitted(wanted)[0])

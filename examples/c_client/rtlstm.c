@@ -305,6 +305,14 @@ int rtlstm_read(rtlstm *device, unsigned number, uint32_t *words, unsigned count
   return 0;
 }
 
+static int command(rtlstm *device, uint32_t stream, uint32_t what) {
+  return rtlstm_write(device, RTLSTM_REG_STREAM, &stream, 1) || rtlstm_write(device, RTLSTM_REG_COMMAND, &what, 1) ? -1 : 0;
+}
+
+int rtlstm_reset(rtlstm *device, unsigned stream) { return command(device, stream, 1); }
+
+int rtlstm_hand_over(rtlstm *device, unsigned stream) { return command(device, stream, 3); }
+
 /* Of the image's segments: 16 bytes each behind the head, docs/ports.md has their fields. */
 enum { SEGMENTS = 56, SEGMENT = 16, PROGRAM = 9 };
 
@@ -347,7 +355,7 @@ static int load_rows(rtlstm *device, uint32_t select, uint32_t row, const uint8_
  * no step meets parts of two networks. */
 static int load_segments(rtlstm *device, const uint8_t *image) {
   enum { STOP, REST, START };
-  uint32_t segments = little(image + SEGMENTS - 4, 4), zero = 0, reset = 1;
+  uint32_t segments = little(image + SEGMENTS - 4, 4);
   for (int turn = STOP; turn <= START; ++turn) {
     const uint8_t *place = image + SEGMENTS + SEGMENT * (size_t)segments;
     for (uint32_t i = 0; i < segments; ++i) {
@@ -363,12 +371,12 @@ static int load_segments(rtlstm *device, const uint8_t *image) {
       }
     }
   }
-  if (rtlstm_write(device, RTLSTM_REG_STREAM, &zero, 1)) return -1;
-  return rtlstm_write(device, RTLSTM_REG_COMMAND, &reset, 1);
+  return rtlstm_reset(device, 0);
 }
 
 /* Whether the image's network may be loaded into this device; `build` is the caller's number, 0 if not known. */
 static int check_build(rtlstm *device, const uint8_t *image, uint32_t build) {
+  uint32_t capacity;
   uint32_t network = (uint32_t)image[20] << 24 | (uint32_t)image[21] << 16 | (uint32_t)image[22] << 8 | image[23];
   if (has_program(image) && !build) {
     return fail(device, "weights with a program do not say which device they are for: give the build's number, "
@@ -381,6 +389,10 @@ static int check_build(rtlstm *device, const uint8_t *image, uint32_t build) {
     snprintf(device->error, sizeof device->error, "the device must hold build %08" PRIx32 ", but it holds %08" PRIx32,
              build, device->build);
     return -1;
+  }
+  if (rtlstm_read(device, RTLSTM_REG_CAPACITY, &capacity, 1)) return -1;
+  if (capacity >> 12 & 15) {
+    return fail(device, "the device holds several networks, each in rows of its own: load them with the Python driver");
   }
   return 0;
 }

@@ -11,7 +11,8 @@ enum {
   RTLSTM_REG_COMMAND = 4,
   RTLSTM_REG_SELECT = 6,
   RTLSTM_REG_ROW = 7,
-  RTLSTM_REG_DATA = 8
+  RTLSTM_REG_DATA = 8,
+  RTLSTM_REG_CAPACITY = 15
 };
 
 /* Exchange bytes over SPI, mode 0: send those of `bytes` and put what comes in their place. Return 0, or -1. */
@@ -44,10 +45,19 @@ int rtlstm_open_spi(rtlstm *device, rtlstm_transfer *transfer, void *context);
 int rtlstm_write(rtlstm *device, unsigned number, const uint32_t *words, size_t count);
 int rtlstm_read(rtlstm *device, unsigned number, uint32_t *words, unsigned count);
 
-/* Load a build's weights.bin, which must be of the build that the device holds, and reset stream 0. `build` is
+/* Load the weights.bin of a build of one network (several are loaded by the Python driver), which must be of the build that the device holds, and reset stream 0. `build` is
  * RTLSTM_BUILD_NUMBER of the build's rtlstm_registers.h. With a fixed program it may be 0, not known: the file has
  * the same number. With a loadable one the file's number is the network's, and nothing there tells the device. */
 int rtlstm_load(rtlstm *device, const char *path, uint32_t build);
+
+/* Stream `stream` of network `network`, on a device that holds several: wherever a stream is asked for. */
+#define RTLSTM_STREAM_OF(network, stream) ((unsigned)(network) << 10 | (unsigned)(stream))
+
+/* Have a stream begin anew; or let it go on, from the state that it has, with the network of its number: a decoder
+ * after an encoder. The states of both must have the same layers and formats, and stand in the same rows: `hidden`,
+ * `cells` and `copy_words` of the programs in their manifests. */
+int rtlstm_reset(rtlstm *device, unsigned stream);
+int rtlstm_hand_over(rtlstm *device, unsigned stream);
 
 /* Run one step of a stream: `inputs` integers of `bits` bits in, `outputs` integers of `output_bits` bits out, which
  * the build's header has as RTLSTM_DATA_BITS and RTLSTM_OUTPUT_BITS. */

@@ -1,5 +1,6 @@
 """The C client against the reference device: steps, and one clear error each for what is wrong."""
 
+import ctypes
 import re
 import socket
 import subprocess
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.c_client import SOURCES, STRICT, compile_client, read_outputs, run_client
+from support.c_client import SOURCES, STRICT, compile_client, load_client, read_outputs, run_client
 from support.loadable_builds import Build, build_for, make_device, stacked
 from support.no_logic import no_logic
 from support.small_builds import network
@@ -207,6 +208,53 @@ def test_loadable(loadable: list[Build], client: Path, tmp_path: Path):
         ]
 
 
+def test_several_networks(client: Path, tmp_path: Path):
+    """The driver loads them; a stream's number names one, and an encoder's stream is handed over."""
+    parameters = Parameters(lanes=4, macs=2, streams=2)
+    encoder = make_device(stacked(3, 5), parameters, networks=2, operations=40)
+    decoder = build_for(stacked(4, 5, dense=((3, "identity"),), seed=1), encoder)
+    builds = encoder, decoder
+    folders = [build.save(tmp_path / str(number)) for number, build in enumerate(builds)]
+    x = [build.inputs(4, number)[:, 0] for number, build in enumerate(builds)]
+    library = load_client(tmp_path)
+    core = open_transport("golden", folders[0], encoder.manifest)
+    Accelerator(core, encoder.manifest).load(folders[0]).load(folders[1], network=1)
+    engine = DeviceEngine(core, encoder.manifest)
+    device, error = ctypes.create_string_buffer(1 << 14), []
+
+    def steps(network: int, values: IntArray) -> list[list[int]]:
+        manifest = builds[network].manifest
+        engine.adopt(manifest, network)
+        found, bits = [], (manifest.numerics.input.bits, manifest.numerics.output_bits)
+        y = (ctypes.c_int32 * manifest.program.outputs)()
+        for step in values.tolist():
+            given = (ctypes.c_int32 * len(step))(*step)
+            error.append(
+                library.rtlstm_step(device, network << 10, given, len(step), bits[0], y, len(y), bits[1])
+            )
+            found.append(list(y))
+        return found
+
+    with PortServer(SimulatedPort(engine), tcp=0) as board:
+        assert library.rtlstm_open(device, f"localhost:{board.port}".encode()) == 0
+        first = steps(0, x[0])
+        assert library.rtlstm_hand_over(device, 1 << 10) == 0
+        second = steps(1, x[1])
+        assert library.rtlstm_reset(device, 1 << 10) == 0
+        again = steps(1, x[1])
+        library.rtlstm_close(device)
+        number = f"{encoder.manifest.build_number:x}"
+        line = f"localhost:{board.port}"
+        done = run_client(client, line, folders[0] / "weights.bin", encoder.manifest, "", number)
+    words = "the device holds several networks, each in rows of its own: load them with the Python driver"
+    assert (done.returncode, done.stderr) == (1, f"error: {words}\n")
+    assert not any(error)
+    ended = Golden(encoder.network).run(x[0][:, None])
+    assert np.array_equal(first, ended.y[:, 0])
+    for found, state in ((second, (ended.h, ended.c)), (again, None)):
+        assert np.array_equal(found, Golden(decoder.network).run(x[1][:, None], state).y[:, 0])
+
+
 def test_weights_of_the_other_kind(folder: Path, loadable: list[Build], client: Path, tmp_path: Path):
     """No program for a fixed device, nor fixed weights for a loadable one. A fixed build may be named."""
     manifest, own = Manifest.load(folder), loadable[0].manifest
@@ -233,7 +281,7 @@ def test_both_headers(folder: Path, tmp_path: Path, order: tuple[str, str]):
     """They go together, and the client's numbers are the build's byte offsets / 4."""
     numbers = re.findall(r"RTLSTM_REG_(\w+) = (\d+)", (SOURCES / "rtlstm.h").read_text())
     assert {name: int(number) for name, number in numbers} == {
-        name: Register[name] for name in ("STREAM", "COMMAND", "SELECT", "ROW", "DATA")
+        name: Register[name] for name in ("STREAM", "COMMAND", "SELECT", "ROW", "DATA", "CAPACITY")
     }
     tests = " || ".join(f"RTLSTM_{name} != 4 * RTLSTM_REG_{name}" for name, _ in numbers)
     includes = "".join(f'#include "{name}"\n' for name in order)

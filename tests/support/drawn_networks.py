@@ -312,18 +312,20 @@ def drawn_networks(draw: Draw, whole: bool | None = None, sizes: int = 5) -> Net
 
 
 @st.composite
-def mixed_networks(draw: Draw, whole: bool, sizes: int = 5) -> Network:
+def mixed_networks(draw: Draw, whole: bool, sizes: int = 5, norms: bool = True) -> Network:
     """Draw a norm, an own cell, a recurrent layer and one that reads several results, and up to two layers
     more, in any order.
 
     ``whole``: a recurrent layer goes backward; then a dense layer stands for the one that reads several.
+    Without ``norms``, a loadable device may take it.
     """
     size = st.integers(1, sizes)
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     weights = _Weights(rng, draw(st.sampled_from([0.4, 1.0, 2.0])))
-    others = ["norm", "dense", "recurrent", "product", *([] if whole else ["normed"])]
+    norm, normed = (["norm"], [] if whole else ["normed"]) if norms else ([], [])
+    others = [*norm, "dense", "recurrent", "product", *normed]
     more = draw(st.lists(st.sampled_from(others), max_size=2))
-    kinds = draw(st.permutations(["norm", "cell", "recurrent", "dense" if whole else "several", *more]))
+    kinds = draw(st.permutations([*norm, "cell", "recurrent", "dense" if whole else "several", *more]))
     backward = kinds.index("recurrent") if whole else None
     layers: list[Layer] = []
     widths = [draw(size)]
@@ -431,6 +433,13 @@ def mixed_builds(draw: Draw, bits: int = 8, sizes: int = 5) -> DrawnBuild:
         decide="argmax" if can_decide and draw(st.booleans()) else None,
     )
     return replace(build, parameters=parameters)
+
+
+@st.composite
+def resident_builds(draw: Draw, bits: int = 8, sizes: int = 5) -> DrawnBuild:
+    """Draw a build of :func:`mixed_networks` without norms that decides, for a loadable device."""
+    build = _build(draw, draw(mixed_networks(False, sizes, norms=False)), draw(_settings(bits)), whole=False)
+    return replace(build, parameters=build.parameters.replace(decide="argmax"))
 
 
 def _build(draw: Draw, network: Network, settings: QuantizationSettings, whole: bool) -> DrawnBuild:
