@@ -5,16 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.quick import quick
+from support.random_builds import write_build
 from support.small_builds import normal_lstm
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.numerics import QuantizedDense, QuantizedNetwork, QuantizedRecurrent, bound_sums
-from rtlstm.spec.packing import pack, unpack_fields
+from rtlstm.spec.packing import unpack_fields
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Region
 
@@ -63,12 +63,8 @@ def test_bound_is_reached_and_held(
     network = extreme_network(weight_bits, data_bits, sign)
     numerics = network.numerics
     lowest = numerics.input.lowest
-    manifest = Manifest.create("extreme", network.shapes, Parameters(lanes=8, macs=3), numerics)
-    (tmp_path / "rtl").mkdir()
-    verilog = core_to_verilog(manifest)
-    (tmp_path / "manifest.json").write_text(manifest.with_files({manifest.rtl: verilog}).to_json())
-    (tmp_path / "weights.bin").write_bytes(pack(network, manifest).to_bytes())
-    (tmp_path / manifest.rtl).write_text(verilog)
+    manifest = Manifest.of("extreme", network, Parameters(lanes=8, macs=3))
+    write_build(tmp_path, network, manifest)
     x = np.full((3, INPUTS), lowest)
     h, c = np.full(UNITS, lowest), np.full(UNITS, -numerics.cell.maximum)
     lstm = network.layers[0]

@@ -7,19 +7,17 @@ import pytest
 from support.device_pair import pair
 from support.loadable_builds import stacked
 from support.quick import quick
-from support.random_builds import make_case
+from support.random_builds import make_case, write_build
 from support.small_builds import INPUTS, NARROW, TINY
 from support.small_builds import network as small_network
 
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.family import Pipeline
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
-from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register
 
@@ -44,11 +42,7 @@ def network(inputs: int, hidden: tuple[int, ...], head: int | None) -> Network:
 def build(folder: Path, shape: str, lanes: int, macs: int) -> Manifest:
     quantised = quantise(network(*SHAPES[shape]), QuantizationSettings(weight_bits=8, data_bits=8))
     manifest = Manifest.of(shape, quantised, Parameters(lanes=lanes, macs=macs))
-    (folder / "rtl").mkdir()
-    verilog = core_to_verilog(manifest)
-    (folder / "manifest.json").write_text(manifest.with_files({manifest.rtl: verilog}).to_json())
-    (folder / "weights.bin").write_bytes(pack(quantised, manifest).to_bytes())
-    (folder / manifest.rtl).write_text(verilog)
+    write_build(folder, quantised, manifest)
     x = np.random.default_rng(1).integers(-100, 100, size=(6, quantised.inputs))
     np.savez(folder / "golden.npz", x=x, y=Golden(quantised).run(x[:, None]).y[:, 0])
     return manifest

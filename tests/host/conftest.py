@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.fused_cells import DENSE, LSTM, fused_numerics
+from support.golden_runs import random_codes
 
 from rtlstm.host import Accelerator, pack
 from rtlstm.sim.golden import Golden
@@ -40,10 +41,7 @@ class Build:
 
     def inputs(self, *lead: int, seed: int = 0) -> IntArray:
         """Random integers of the input format, ``(*lead, inputs)``."""
-        format = self.network.numerics.input
-        rng = np.random.default_rng(seed)
-        shape = (*lead, self.network.inputs)
-        return rng.integers(format.lowest, format.maximum, shape, endpoint=True)
+        return random_codes(self.network, *lead, seed=seed)
 
     def save(self, folder: Path) -> Path:
         """Write what the driver reads of a build folder."""

@@ -4,13 +4,13 @@ import warnings
 
 import numpy as np
 import pytest
+from support.loadable_builds import Build
 from support.small_builds import INPUTS, NARROW, TINY, network
 
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.host import Accelerator, SaturationWarning
 from rtlstm.spec.errors import DeviceError, InputError
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.packing import pack
 
 
 def nan_at(shape, index):
@@ -173,10 +173,8 @@ def test_saturation_is_counted_and_told(small):
 def test_outputs_at_the_end_of_their_format_are_counted_and_told(tmp_path):
     x = np.random.default_rng(0).uniform(-1, 1, (6, 2, INPUTS))
     quantised = quantise(network(), NARROW.replace(input_range=4.0, quick=True), x * 0.01)
-    manifest = Manifest.of("tiny", quantised, TINY)
-    (tmp_path / "manifest.json").write_text(manifest.to_json())
-    (tmp_path / "weights.bin").write_bytes(pack(quantised, manifest).to_bytes())
-    with Accelerator.open(tmp_path) as accelerator:
+    folder = Build(quantised, Manifest.of("tiny", quantised, TINY)).save(tmp_path)
+    with Accelerator.open(folder) as accelerator:
         accelerator.run(x * 0.01)
         assert accelerator.saturated_outputs == 0
         with pytest.warns(

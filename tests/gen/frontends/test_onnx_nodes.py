@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from support.loadable_builds import Build
 from support.onnx_nodes import WEIGHTS, Arrays, run_ours
 
 from rtlstm.gen.builds.generate import generate_build
@@ -17,7 +18,6 @@ from rtlstm.gen.frontends import read_model
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 
 # The longest sequence matters where a layer goes backwards.
@@ -125,10 +125,7 @@ def test_node_tests_on_the_golden_model(folder: Path) -> None:
         x = batch_second(case, case.data["X"])
         quantised = quantise(read_model(case.path).network, QuantizationSettings(), x)
         manifest = Manifest.of("node", quantised, PARAMETERS)
-        build = folder / f"{case.name}.golden"
-        build.mkdir()
-        (build / "manifest.json").write_text(manifest.to_json())
-        (build / "weights.bin").write_bytes(pack(quantised, manifest).to_bytes())
+        build = Build(quantised, manifest).save(folder / f"{case.name}.golden")
         with Accelerator.open(build, backend="golden") as golden:
             _, (h, _) = golden.run(x)
         expected = batch_second(case, case.expected["Y_h"])

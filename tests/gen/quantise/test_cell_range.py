@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.golden_runs import golden_outputs
+from support.loadable_builds import Build
 
 import rtlstm.gen.quantise.ranges
 from rtlstm.gen.quantise.accuracy import measure_accuracy
@@ -20,7 +21,6 @@ from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 
 Floats = NDArray[np.float64]
@@ -148,10 +148,7 @@ def test_it_is_said_how_much_was_searched() -> None:
 def open_build(folder: Path, quantised: QuantizedNetwork) -> Accelerator:
     """A build of the driver's part alone, on the golden model."""
     manifest = Manifest.of("small", quantised, Parameters(lanes=4, macs=2, streams=8))
-    folder.mkdir()
-    (folder / "manifest.json").write_text(manifest.to_json())
-    (folder / "weights.bin").write_bytes(pack(quantised, manifest).to_bytes())
-    return Accelerator.open(folder)
+    return Accelerator.open(Build(quantised, manifest).save(folder))
 
 
 LETTERS = np.random.default_rng(5).integers(1, 29, 64)
