@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
 from support.golden_runs import check_trained, equals_second, random_codes, rms_error
+from support.lazy import torch, train
 from support.link_bench import LinkBench
 from support.loadable_builds import Build, build_for, check, make_device, stacked
 from support.quick import quick
@@ -215,8 +216,6 @@ def test_explore_and_advice_quantise_for_the_device_as_generate_does(
 
 
 def test_training_gives_the_same_bits() -> None:
-    torch = pytest.importorskip("torch")
-    train = pytest.importorskip("rtlstm.train")
     torch.manual_seed(0)
     x = np.random.default_rng(7).uniform(-1, 1, (6, 4, 3))
     check_trained(train.prepare(torch.nn.LSTM(3, 6), calibration=x, data_bits=8, hidden_bits=11), x)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
 from support.golden_runs import check_trained, equals_second, random_codes, rms_error
+from support.lazy import torch, train
 from support.loadable_builds import stacked
 from support.quick import quick
 from support.random_builds import make_case
@@ -169,8 +170,6 @@ def test_accuracy_names_no_error_that_the_golden_model_has_not() -> None:
 
 
 def test_training_gives_the_same_bits() -> None:
-    torch = pytest.importorskip("torch")
-    train = pytest.importorskip("rtlstm.train")
     torch.manual_seed(0)
     module = torch.nn.LSTM(3, 6, num_layers=2)
     x = np.random.default_rng(7).uniform(-1, 1, (6, 4, 3))

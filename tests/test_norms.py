@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
 from support.golden_runs import check_trained, golden_outputs
+from support.lazy import torch
 from support.no_logic import no_logic
 from support.quick import quick
 from support.random_builds import make_case
@@ -256,7 +257,6 @@ def test_sums_that_are_too_wide_are_refused() -> None:
 
 def test_a_trained_norm_has_the_bits_of_its_build() -> None:
     """Its gain and bias are trained, and the rows that only pass values on are not."""
-    import torch
 
     from rtlstm.train import prepare
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from support.golden_runs import check_trained, equals_second, rms_error
+from support.lazy import torch, train
 from support.quick import quick
 from support.small_builds import normal_lstm, tensors
 
@@ -169,8 +170,6 @@ def test_networks_without_plain_lstm_layers_are_refused(cli, tmp_path: Path) -> 
 @pytest.mark.parametrize("ranges", [False, True])
 def test_trained_networks_give_odd_codes(ranges: bool) -> None:
     """By the layer's own function, and by its cell's graph if ranges are trained, too."""
-    torch = pytest.importorskip("torch")
-    train = pytest.importorskip("rtlstm.train")
     torch.manual_seed(0)
     q = train.prepare(torch.nn.LSTM(3, 6), data_bits=8, hidden_rounding="odd", train_ranges=ranges)
     x = inputs(9, 4, 3)

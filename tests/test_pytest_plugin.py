@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.lazy import torch
 from support.paths import ROOT
 
 import rtlstm
@@ -105,7 +106,6 @@ def test_users_tests(pristine: Path, tmp_path: Path) -> None:
 
 def tagger(seed: int) -> Any:
     """A module that looks whole numbers up."""
-    torch = pytest.importorskip("torch")
     torch.manual_seed(seed)
     return torch.nn.Sequential(torch.nn.Embedding(5, 2), torch.nn.LSTM(2, 1, batch_first=True))
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
 from support.golden_runs import check_trained, equals_second, golden_outputs, rms_error
+from support.lazy import torch, train
 from support.loadable_builds import stacked
 from support.quick import quick
 from support.random_builds import make_case
@@ -355,7 +356,6 @@ def test_the_end_of_the_range_is_its_last_code(tmp_path: Path) -> None:
     quick(product(["LSTM", "GRU", "RNN"], [None, "data", "another state"]), ("GRU", "data")),
 )
 def test_learned_states_never_saturate(kind: str, calibration: str | None, tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
 
     class Learned(torch.nn.Module):
         def __init__(self) -> None:
@@ -386,8 +386,6 @@ def test_learned_states_never_saturate(kind: str, calibration: str | None, tmp_p
     ("kind", "ranges"), quick(product(["LSTM", "GRU"], [False, True]), ("LSTM", True), ("GRU", False))
 )
 def test_training_gives_the_same_bits(kind: str, ranges: bool) -> None:
-    torch = pytest.importorskip("torch")
-    train = pytest.importorskip("rtlstm.train")
     torch.manual_seed(0)
     module = getattr(torch.nn, kind)(3, 6)
     x = np.random.default_rng(7).uniform(-1, 1, (6, 4, 3))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.lazy import torch
 from support.quick import quick
 from support.small_builds import INPUTS
 
@@ -30,7 +31,6 @@ def test_people_read_it_and_json_holds_it(cli, model: Path, tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_a_reverse_direction_needs_the_longest_sequence(cli, tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
     torch.save(torch.nn.LSTM(3, 4, bidirectional=True).state_dict(), tmp_path / "bi.pt")
     following = cli("inspect", tmp_path / "bi.pt", "--json").json["next"]
     assert following.endswith("bi.pt --output build/bi --max-steps STEPS")
@@ -39,7 +39,6 @@ def test_a_reverse_direction_needs_the_longest_sequence(cli, tmp_path: Path) -> 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The tensor attributes")
 def test_the_order_of_axes_need_not_be_said(cli, tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
     x = torch.zeros(2, 3, 3)
     torch.export.save(
         torch.export.export(torch.nn.LSTM(3, 4, batch_first=True).eval(), (x,)), tmp_path / "lstm.pt2"

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.lazy import torch
 
 from rtlstm.host import Accelerator, AsyncAccelerator, SharedAccelerator, WeightImage, argmax, softmax
 from rtlstm.host.transport import open_transport
@@ -144,7 +145,7 @@ def test_masked_values_are_not_ignored(small):
 
 
 def test_advice_fits_what_is_no_array(small):
-    accelerator, torch = small.open(), pytest.importorskip("torch")
+    accelerator = small.open()
     with pytest.raises(InputError, match=r"rows of the same length; pad .* give lengths"):
         accelerator.run([[0.0] * 5, [0.0]])
     tensor = torch.zeros(2, 5, dtype=torch.bfloat16)

@@ -11,6 +11,7 @@ from rtlstm.sim.reference import run_float
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
+from support.lazy import torch
 from support.second_model import SecondModel, State
 
 Floats = NDArray[np.float64]
@@ -38,7 +39,6 @@ def check_trained(module: Any, x: Floats, state: Any = None, integers: Any = Non
 
     ``state`` is what the module is given behind ``x``, ``integers`` the same state for the golden model.
     """
-    import torch
 
     network = module.quantised()
     y, _ = module(torch.from_numpy(x)) if state is None else module(torch.from_numpy(x), state)

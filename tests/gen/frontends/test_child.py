@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.keras_files import CELL, CONFIG, save
+from support.lazy import torch
 from support.refusals import refused
 
 from rtlstm.gen.frontends import ReadOptions, child, inspect_model, limits, read_model
@@ -37,7 +38,6 @@ def test_keras_file_is_read_in_a_child(path, monkeypatch, read_here):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize("kind", ["TorchScript", "torch state dict"])
 def test_pytorchs_files_are_read_in_a_child(tmp_path, kind):
-    torch = pytest.importorskip("torch")
     module, path = torch.nn.LSTM(3, 2), tmp_path / "net.pt"
     if kind == "TorchScript":
         torch.jit.trace(torch.nn.Sequential(module), torch.rand(2, 1, 3)).save(str(path))

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.lazy import torch
 
 from rtlstm.gen.frontends.cudnn import CudnnLstm
 from rtlstm.sim.reference import run_float
@@ -48,7 +49,6 @@ def test_there_and_back(layers: int, both: bool) -> None:
 
 def twin(lstm: CudnnLstm, vector: np.ndarray) -> Any:
     """PyTorch's module with the same weights."""
-    torch = pytest.importorskip("torch")
     both = lstm.bidirectional
     module = torch.nn.LSTM(lstm.inputs, lstm.hidden, lstm.layers, bidirectional=both, dtype=torch.float64)
     names = [f"l{layer}{suffix}" for layer in range(lstm.layers) for suffix in ("", "_reverse")[: 1 + both]]

@@ -16,6 +16,7 @@ import safetensors.numpy
 from onnx import helper
 from support import fuzzing
 from support.keras_files import CONFIG, fill, save
+from support.lazy import torch
 from support.onnx_files import O, const, ints, node, rand, squeezed
 from support.onnx_files import save as save_onnx
 from support.paths import ROOT
@@ -181,7 +182,6 @@ def foreign_files(kind: str, folder: Path) -> list[Path]:
             for new, old in (("kernel:0", "0"), ("recurrent_kernel:0", "1"), ("bias:0", "2")):
                 group.move(old, new)
         return [path]
-    torch = pytest.importorskip("torch")
     module = torch.nn.Sequential(torch.nn.LSTM(3, 2))
     if kind == "torch":
         torch.save(torch.nn.LSTM(3, 2).state_dict(), path)

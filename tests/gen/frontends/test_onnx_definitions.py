@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from support.lazy import torch
 from support.onnx_files import H, I, const, ints, lstm, node, rand, run, save, squeezed
 from support.refusals import refused
 
@@ -79,7 +80,6 @@ def test_a_state_of_another_width_is_named(units: int, tmp_path: Path):
 @pytest.mark.filterwarnings("ignore:The tensor attributes")
 def test_the_way_out_for_a_projection(tmp_path: Path):
     """The module and a .pt2 file keep it."""
-    torch = pytest.importorskip("torch")
     module, path = torch.nn.LSTM(I, 6, proj_size=4).eval(), tmp_path / "a.pt2"
     torch.export.save(torch.export.export(module, (torch.rand(T, N, I),)), path)
     for source in (module, path):
