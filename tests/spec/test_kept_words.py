@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.loadable_builds import make_device, stacked
 from support.pruned_builds import everything, prune, skipping, with_kept
@@ -56,6 +56,7 @@ def test_what_is_kept(needed: Sequence[Sequence[bool]]) -> None:
     assert groups[0][-1] == len(needed[0]) - 1
 
 
+@settings(deadline=None)
 @given(st.integers(0, 1000))
 def test_the_table_of_rows(seed: int) -> None:
     """Each row of weights is a word of one product: those of a group in order, the last one marked."""
