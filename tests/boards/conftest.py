@@ -5,13 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.sim.simulated_board import BoardSpec, NativeBoard
-
-
-@pytest.fixture(scope="module")
-def compiled(on_board: OnBoard) -> tuple[Path, BoardSpec]:
-    return on_board.compile()
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from rtlstm.host.link.link_transport import LinkTransport
 from rtlstm.host.transport import open_transport
 from rtlstm.sim.faults import FaultyPort
 from rtlstm.sim.port_server import PortServer
-from rtlstm.sim.simulated_board import BoardPort, BoardSpec, NativeBoard
+from rtlstm.sim.simulated_board import BoardPort, NativeBoard
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY, Register
@@ -59,11 +59,6 @@ def test_three_commands(board_user: Path, board_build: Path):
     with Accelerator.open(board_build, "golden") as golden:
         expected, _ = golden.run(np.load(board_user / "x.npy"))
     assert np.array_equal(np.load(board_user / "y.npy"), expected)
-
-
-@pytest.fixture(scope="module")
-def compiled(on_board: OnBoard) -> tuple[Path, BoardSpec]:
-    return on_board.compile()
 
 
 @pytest.fixture

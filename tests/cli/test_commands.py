@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import warnings
@@ -46,12 +45,6 @@ def save_onnx(path, *after, **attributes):
     graph = helper.make_graph(nodes, "g", [x], [y], weights)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
     return path
-
-
-@pytest.fixture
-def build(pristine, tmp_path):
-    """A build to damage."""
-    return shutil.copytree(pristine, tmp_path / "build")
 
 
 @pytest.fixture

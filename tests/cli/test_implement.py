@@ -30,11 +30,6 @@ pytestmark = pytest.mark.tools
 
 
 @pytest.fixture
-def build(pristine: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(pristine, tmp_path / "build")
-
-
-@pytest.fixture
 def small(tmp_path: Path) -> Path:
     """A build that is routed in seconds."""
     folder = tmp_path / "small"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 from amaranth.asserts import AnyConst, AnySeq
-from amaranth.hdl import Assume, Cat, Const, Cover, Elaboratable, Module, Mux, ResetSignal, Signal, Value
-from support.formal import Inside, before, free_inputs, holds, implies, stage_of, stored_word
+from amaranth.hdl import Assume, Cat, Const, Cover, Elaboratable, Module, Mux, ResetSignal, Signal
+from support.formal import Inside, before, distance, free_inputs, holds, implies, stage_of, stored_word
 from support.proofs import cases, covered, found, prove, slow_cases
 from support.quick import quick
 
@@ -88,7 +88,7 @@ class Harness(Elaboratable):
         begin, stop, spot = (Signal(whole, name=name) for name in ("begin", "stop", "spot"))
         row, follows, index, value = AnyConst(whole - 1), Signal(), Signal(10), Signal(8)
         open_now, mine = opened == number, record == number
-        waits = _distance(number, record) < _distance(opened, record)
+        waits = distance(number, record) < distance(opened, record)
         with m.If(queue.commit & open_now):
             m.d.sync += [length.eq(pushed), kind.eq(queue.kind), begin.eq(base), stop.eq(end)]
         with m.If(queue.write & stores & ~lost & open_now & ~follows & (end[:-1] == row) & AnySeq(1)):
@@ -126,15 +126,15 @@ class Harness(Elaboratable):
 
         # What its registers hold for that, of all records and of the one that is read.
         closing, there, looked = inside["_read.closing"], inside["_read.there"], inside["_read.looked"]
-        stored, unread = _distance(end, at), _distance(base, at)
-        open_size, last = _distance(end, base), (record + 1)[:8] == opened
+        stored, unread = distance(end, at), distance(base, at)
+        open_size, last = distance(end, base), (record + 1)[:8] == opened
         m.d.comb += [
             written(open_size <= PAYLOAD_LIMIT + CRC_BYTES + 1),
             ordered((unread <= stored) & (stored <= size)),
             written(Mux(lost, inside["_write.refused"] | queue.long, open_size == pushed)),
             ordered((inside["_write.opened"] == opened) & (inside["published"] == seen)),
             ordered(
-                (closed == (record + closing)[:8]) & (_distance(seen, record) <= _distance(opened, record))
+                (closed == (record + closing)[:8]) & (distance(seen, record) <= distance(opened, record))
             ),
             ordered(implies(closing, ~there) & implies(looked, ~there)),
             ordered(Mux(there, left >= CRC_BYTES, (left != 0) == closing)),
@@ -144,7 +144,7 @@ class Harness(Elaboratable):
         ]
 
         # Of the followed record, and of its byte.
-        ahead, next_mine = _distance(begin, at), (record + 1)[:8] == number
+        ahead, next_mine = distance(begin, at), (record + 1)[:8] == number
         in_records = stored_word(m, inside["m"].submodules.records, number)
         in_bytes = stored_word(m, inside["m"].submodules.requests, row)
         with m.If(waits):
@@ -152,24 +152,24 @@ class Harness(Elaboratable):
                 whole_record(
                     (length >= CRC_BYTES)
                     & (in_records == Cat(length, kind))
-                    & (_distance(stop, begin) == length)
+                    & (distance(stop, begin) == length)
                 ),
                 whole_record(implies((opened - 1)[:8] == number, base == stop)),
-                whole_record(_distance(stop, at) <= unread),
+                whole_record(distance(stop, at) <= unread),
                 whole_record(implies(mine & (left == 0), at == begin)),
-                whole_record(implies(mine & (left != 0), left == _distance(stop, at))),
-                whole_record(implies(~mine, ahead <= _distance(stop, at))),
+                whole_record(implies(mine & (left != 0), left == distance(stop, at))),
+                whole_record(implies(~mine, ahead <= distance(stop, at))),
                 whole_record(implies(~mine & (left != 0), Mux(next_mine, left == ahead, left <= ahead))),
-                each_byte(implies(follows, _distance(spot, at) < _distance(stop, at))),
-                each_byte(implies(follows, _distance(spot, begin) == index)),
+                each_byte(implies(follows, distance(spot, at) < distance(stop, at))),
+                each_byte(implies(follows, distance(spot, begin) == index)),
             ]
         m.d.comb += [
-            whole_record(implies(here, (place + left == length) & (place == _distance(at, begin)))),
+            whole_record(implies(here, (place + left == length) & (place == distance(at, begin)))),
             each_byte(implies(follows, (open_now | waits) & (spot[:-1] == row) & (in_bytes == value))),
             each_byte(
-                implies(follows & open_now, (_distance(spot, at) >= unread) & (_distance(spot, at) < stored))
+                implies(follows & open_now, (distance(spot, at) >= unread) & (distance(spot, at) < stored))
             ),
-            each_byte(implies(follows & open_now, _distance(spot, base) == index)),
+            each_byte(implies(follows & open_now, distance(spot, base) == index)),
         ]
 
         # What is so with the followed record, is so with any other that the reader begins.
@@ -186,10 +186,6 @@ class Harness(Elaboratable):
         m.d.sync += forgotten.eq((forgotten | (queue.forget & (pushed != 0))) & ~queue.clear)
         m.d.comb += Cover(forgotten & here & follows & taken & (place == index) & (number == 1))
         return m
-
-
-def _distance(end: Value, start: Value) -> Value:
-    return (end - start)[: len(start)]
 
 
 SHAPES = {

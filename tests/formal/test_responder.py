@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 from amaranth.asserts import AnyConst, AnySeq
-from amaranth.hdl import Assume, Cat, Cover, Elaboratable, Module, Mux, ResetSignal, Signal, Value
-from support.formal import Inside, before, free_inputs, holds, implies, stage_of
+from amaranth.hdl import Assume, Cat, Cover, Elaboratable, Module, Mux, ResetSignal, Signal
+from support.formal import Inside, before, distance, free_inputs, holds, implies, stage_of
 from support.proofs import cases, covered, found, prove, slow_cases
 from support.quick import quick
 
@@ -54,7 +54,7 @@ class Harness(Elaboratable):
         numbers, frames, followed = (stage_of(stage, self._stage) for stage in range(STAGES))
 
         # The store: how many responses it keeps.
-        fresh, was_made, kept = Signal(init=1), before(m, made), _distance(made[:index], oldest)
+        fresh, was_made, kept = Signal(init=1), before(m, made), distance(made[:index], oldest)
         m.d.sync += fresh.eq(part.clear)
         grows = (made == (was_made + 1)[:16]) & (before(m, kept) != 255)
         m.d.comb += [
@@ -66,9 +66,9 @@ class Harness(Elaboratable):
         # when they are known. ``byte`` is its byte so many places after its begin.
         number, chosen = AnyConst(index), AnyConst(whole)
         start, stop, bad, byte = AnySeq(whole), AnySeq(whole), AnySeq(1), AnySeq(8)
-        away, before_it = _distance(number, oldest), (number - 1)[:index]
-        begun, stored, follows_stored = away <= kept, away < kept, _distance(before_it, oldest) < kept
-        length = _distance(stop, start)
+        away, before_it = distance(number, oldest), (number - 1)[:index]
+        begun, stored, follows_stored = away <= kept, away < kept, distance(before_it, oldest) < kept
+        length = distance(stop, start)
         for known, facts in ((begun, start), (stored, Cat(stop, bad, byte))):
             m.d.comb += Assume(fresh | implies(before(m, known) & known, facts == before(m, facts)))
         m.d.comb += Assume(implies(fresh & (number == 0), start == 0))
@@ -90,7 +90,7 @@ class Harness(Elaboratable):
         # An acknowledgement counts if it is neither behind the last one nor beyond what was made. A response
         # is dropped only if it was acknowledged, and not while anything is sent.
         acked, was_oldest = Signal(16), before(m, oldest)
-        with m.If(part.acked & (_distance(part.ack, acked) <= _distance(made, acked))):
+        with m.If(part.acked & (distance(part.ack, acked) <= distance(made, acked))):
             m.d.sync += acked.eq(part.ack)
         with m.If(part.clear):
             m.d.sync += acked.eq(0)
@@ -160,7 +160,7 @@ class Harness(Elaboratable):
 
         # What its registers hold for that.
         cursor, frees = inside["_cursor"], inside["_frees"]
-        left, asks = _distance(made, sending), inside.state("ASK", "LOOK")
+        left, asks = distance(made, sending), inside.state("ASK", "LOOK")
         response = (in_head | in_payload | at_end) & ~answers
         for is_it, once in ((asked, told), (asked_before, told_before)):
             knows = (inside.state("FREE") | response) & is_it
@@ -170,9 +170,9 @@ class Harness(Elaboratable):
             ]
         m.d.comb += [
             numbers(inside.state("IDLE", "ASK", "LOOK", "FREE", "HEAD", "PAYLOAD", "END")),
-            numbers(_distance(made, wanted) <= 255),
-            numbers(_distance(wanted[:index], oldest) <= kept),
-            numbers((left <= 255) & (_distance(sending[:index], oldest) <= kept)),
+            numbers(distance(made, wanted) <= 255),
+            numbers(distance(wanted[:index], oldest) <= kept),
+            numbers((left <= 255) & (distance(sending[:index], oldest) <= kept)),
             numbers(implies((asks & ~frees) | response, left != 0)),
             numbers(implies((asks & frees) | inside.state("FREE"), frees & (oldest != wanted[:index]))),
             numbers(implies(in_head | in_payload | at_end, ~frees)),
@@ -184,7 +184,7 @@ class Harness(Elaboratable):
             frames(implies(in_head, inside["_index"] == place)),
             frames(in_payload | ~inside["read_bytes.valid"]),
             followed(implies(next_is_mine & ~(response & ~in_head), cursor == start)),
-            followed(implies(mine & (in_payload | at_end), _distance(cursor, start) == sent)),
+            followed(implies(mine & (in_payload | at_end), distance(cursor, start) == sent)),
             followed(implies(mine & (in_payload | at_end), sent <= length)),
             followed(implies(at_end & ~answers & (sending[:index] == before_it), cursor == start)),
             followed(implies(mine & in_payload & o.valid, cursor != stop)),
@@ -193,10 +193,6 @@ class Harness(Elaboratable):
         # All of this happens: a response is dropped, and a later one sent.
         m.d.comb += Cover(at_end & mine & taken & (oldest == 1) & (number == 1))
         return m
-
-
-def _distance(end: Value, start: Value) -> Value:
-    return (end - start)[: len(start)]
 
 
 @pytest.mark.parametrize("size", cases({"2048 bytes": 2048, "32768 bytes": 32768}, "2048 bytes"))

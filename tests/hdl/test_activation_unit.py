@@ -1,17 +1,16 @@
 """The activation pipeline equals its table on every input, three cycles later."""
 
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.benches import run_bench
 
 from rtlstm.hdl.core.unit import ActivationUnit
 from rtlstm.hdl.emit.verilog import to_verilog
 from rtlstm.spec.activations.interpolated import design_table
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.inventory import activation_spec
-from rtlstm.tools.toolchain import icarus
 
 pytestmark = pytest.mark.rtl
 
@@ -55,24 +54,16 @@ def test_every_input(function: str, bits: int, tmp_path: Path) -> None:
         for base, slope in zip(table.base, table.slope, strict=True)
     ]
     (tmp_path / "table.hex").write_text("\n".join(f"{row:x}" for row in rows))
-    (tmp_path / "dut.v").write_text(to_verilog({"dut": unit}))
-    (tmp_path / "bench.v").write_text(
-        BENCH.format(
-            magnitude_bits=table.magnitude_bits,
-            row_bits=max(1, (table.rows - 1).bit_length()),
-            width=width,
-            rows=table.rows,
-            value_bits=bits - 1,
-            inputs=2 << table.magnitude_bits,
-        )
+    bench = BENCH.format(
+        magnitude_bits=table.magnitude_bits,
+        row_bits=max(1, (table.rows - 1).bit_length()),
+        width=width,
+        rows=table.rows,
+        value_bits=bits - 1,
+        inputs=2 << table.magnitude_bits,
     )
-    tool = icarus()
-    command = [str(tool.iverilog), "-g2005", "-o", "bench.vvp", "bench.v", "dut.v"]
-    subprocess.run(command, cwd=tmp_path, check=True)
-    printed = subprocess.run(
-        [str(tool.vvp), "bench.vvp"], cwd=tmp_path, check=True, capture_output=True, text=True
-    )
-    got = np.array(printed.stdout.split(), dtype=np.int64)
+    printed = run_bench(tmp_path, bench, to_verilog({"dut": unit}))
+    got = np.array(printed.split(), dtype=np.int64)
     magnitude = np.arange(1 << table.magnitude_bits)
     wanted = [table.magnitude(np.full(magnitude.shape, sign), magnitude) for sign in (False, True)]
     np.testing.assert_array_equal(got, np.concatenate(wanted))

@@ -1,11 +1,11 @@
 """A reset in any cycle of a step: nothing comes out, nothing is counted, and the next step is right."""
 
-import subprocess
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.benches import run_bench
 from support.quick import quick
 from support.random_builds import make_case
 from support.small_builds import normal_lstm
@@ -21,7 +21,6 @@ from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.spatial import SpatialPlan
 from rtlstm.spec.registers import Register
-from rtlstm.tools.toolchain import icarus
 
 pytestmark = pytest.mark.rtl
 
@@ -134,25 +133,17 @@ def test_reset_in_every_cycle(name: str, tmp_path: Path) -> None:
             requests += [(Register.DATA, word) for word in words.reshape(-1).tolist()]
     (tmp_path / "bus.hex").write_text("\n".join(f"{a << 32 | d:09x}" for a, d in requests))
     (tmp_path / "x.hex").write_text("\n".join(f"{value & 255:x}" for value in x[0].tolist()))
-    (tmp_path / "dut.v").write_text(core_to_verilog(manifest))
     cycles = manifest.cycles.first_step_latency_cycles + manifest.cycles.recurrent_cycles + 16
-    (tmp_path / "bench.v").write_text(
-        BENCH.format(
-            inputs=quantised.inputs,
-            words=len(requests),
-            cycles=cycles,
-            steps=int(Register.STEPS),
-            latency=int(Register.LATENCY),
-            saturations=int(Register.CELL_SATURATIONS),
-        )
+    bench = BENCH.format(
+        inputs=quantised.inputs,
+        words=len(requests),
+        cycles=cycles,
+        steps=int(Register.STEPS),
+        latency=int(Register.LATENCY),
+        saturations=int(Register.CELL_SATURATIONS),
     )
-    tool = icarus()
-    command = [str(tool.iverilog), "-g2005", f"-D{SIMULATION}", "-o", "bench.vvp", "bench.v", "dut.v"]
-    subprocess.run(command, cwd=tmp_path, check=True)
-    done = subprocess.run(
-        [str(tool.vvp), "bench.vvp"], cwd=tmp_path, check=True, capture_output=True, text=True
-    )
-    lines = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
+    printed = run_bench(tmp_path, bench, core_to_verilog(manifest), f"-D{SIMULATION}")
+    lines = [[int(word) for word in line.split()] for line in printed.splitlines()]
     found = Golden(quantised).run(x[:, None])
     assert found.cell_saturations > 0
     assert len(lines) == cycles

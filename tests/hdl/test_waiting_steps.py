@@ -1,12 +1,12 @@
 """Steps that wait for beats while the bus is served, steps of several streams with time between, STATUS."""
 
-import subprocess
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.benches import run_bench
 from support.loadable_builds import build_for, make_device, stacked
 from support.quick import quick
 from support.random_builds import make_case
@@ -20,7 +20,6 @@ from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Command, Register
-from rtlstm.tools.toolchain import icarus
 
 pytestmark = pytest.mark.rtl
 
@@ -123,18 +122,11 @@ class Core:
         """Return the cycles of the beats, the outputs with their cycles, and what polls read."""
         bits = max(1, (self.manifest.parameters.streams - 1).bit_length())
         (folder / "actions.hex").write_text("\n".join(f"{action:017x}" for action in self.actions))
-        (folder / "dut.v").write_text(core_to_verilog(self.manifest))
         beat = 8 * self.manifest.parameters.beat_in
         text = BENCH.format(stream=f"[{bits - 1}:0]", beat=beat, count=len(self.actions))
-        (folder / "bench.v").write_text(text)
-        tool = icarus()
-        command = [str(tool.iverilog), "-g2005", "-o", "bench.vvp", "bench.v", "dut.v"]
-        subprocess.run(command, cwd=folder, check=True)
-        done = subprocess.run(
-            [str(tool.vvp), "bench.vvp"], cwd=folder, check=True, capture_output=True, text=True
-        )
-        assert "stuck" not in done.stdout
-        lines = [line.split() for line in done.stdout.splitlines()]
+        printed = run_bench(folder, text, core_to_verilog(self.manifest))
+        assert "stuck" not in printed
+        lines = [line.split() for line in printed.splitlines()]
         return {
             kind: [tuple(int(word) for word in line[1:]) for line in lines if line[:1] == [kind]]
             for kind in "xys"

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from rtlstm.gen import frontends
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.gen.frontends import child
+from rtlstm.sim.simulated_board import BoardSpec
 from support.no_logic import no_logic
 from support.served_board import commands, finish, start
 from support.small_builds import NARROW, TINY, network, tensors
@@ -102,6 +104,12 @@ def pristine(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture
+def build(pristine: Path, tmp_path: Path) -> Path:
+    """A copy of it to write into, or to damage."""
+    return shutil.copytree(pristine, tmp_path / "build")
+
+
 @pytest.fixture(scope="session")
 def board_user(tmp_path_factory) -> Path:
     """What a new user has: a model and some inputs; then the README's first command for boards."""
@@ -124,3 +132,9 @@ def on_board(board_build: Path) -> OnBoard:
     options = shlex.split(commands()[1])
     clock = float(options[options.index("--clock") + 1]) if "--clock" in options else None
     return OnBoard.create(board_build, options[options.index("--board") + 1], clock)
+
+
+@pytest.fixture(scope="module")
+def compiled(on_board: OnBoard) -> tuple[Path, BoardSpec]:
+    """The simulation of the board that ``on_board`` says, this one or a module's own."""
+    return on_board.compile()

@@ -104,6 +104,11 @@ def implies(condition: ValueLike, fact: ValueLike) -> Value:
     return ~Value.cast(condition).any() | Value.cast(fact).any()
 
 
+def distance(end: Value, start: Value) -> Value:
+    """How far it is from one place of a ring to another, of as many bits."""
+    return (end - start)[: len(start)]
+
+
 def before(m: Module, value: ValueLike) -> Signal:
     """What a value was a cycle ago; 0 after reset."""
     value = Value.cast(value)

@@ -128,9 +128,7 @@ def test_every_value_of_a_manifest(name, tmp_path):
         (("files", 0, "path"), "../../x.v", 'and rtlstm_registers.h, or state.npz, too, not ["../'),
     ],
 )
-def test_what_was_changed_is_named(cli, pristine, tmp_path, place, value, words):
-    build = tmp_path / "build"
-    shutil.copytree(pristine, build)
+def test_what_was_changed_is_named(cli, build, place, value, words):
     fields = json.loads((build / "manifest.json").read_text())
     inner = fields
     for key in place[:-1]:
@@ -138,13 +136,6 @@ def test_what_was_changed_is_named(cli, pristine, tmp_path, place, value, words)
     inner[place[-1]] = value
     (build / "manifest.json").write_text(json.dumps(fields))
     cli("inspect", build).refused(words, "generate the build again")
-
-
-@pytest.fixture
-def build(pristine, tmp_path) -> Path:
-    folder = tmp_path / "build"
-    shutil.copytree(pristine, folder)
-    return folder
 
 
 def test_changed_verilog_is_never_compiled(cli, build, model, tmp_path):
