@@ -84,11 +84,8 @@ def begin(network: Network, reach: float, *others: float) -> InitialState:
     for index, one in enumerate(network.pseudo_layers):
         values = rng.uniform(-1, 1, one.outputs)
         h.append(values / np.abs(values).max() * reaches[min(index, len(others))])
-    return tuple(h), tuple(rng.uniform(-0.5, 0.5, one.units) for one in network.pseudo_layers if has_c(one))
-
-
-def has_c(one: Any) -> bool:
-    return isinstance(one, Lstm)
+    lstms = [one for one in network.pseudo_layers if isinstance(one, Lstm)]
+    return tuple(h), tuple(rng.uniform(-0.5, 0.5, one.units) for one in lstms)
 
 
 def tiled(state: InitialState, sequences: int = SEQUENCES) -> Any:

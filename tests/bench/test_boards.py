@@ -22,11 +22,6 @@ def offer(manifest: Manifest, board: str) -> BoardOffer:
     return BoardOffer(board=board, title="", device="", price="", build=BoardBuild(**numbers))
 
 
-def narrowed(offered: BoardOffer) -> BoardOffer:
-    assert offered.build is not None
-    return offered.replace(build=offered.build.replace(changed={"weight_bits": 6}))
-
-
 def test_when_the_board_wins_and_when_it_loses(pristine: Path):
     offers = offer(Manifest.load(pristine), "colorlight-i5"), offer(Manifest.load(pristine), "ulx3s-85f")
     cpu = (
@@ -44,7 +39,7 @@ def test_when_the_board_wins_and_when_it_loses(pristine: Path):
     assert "loses" not in NetworkBoards(name="tiny", boards=offers, cpu=slow).verdict
     assert "nothing to compare" in NetworkBoards(name="tiny", boards=(), cpu=cpu).verdict
     # A board with fewer bits than asked for is none of the fastest.
-    fewer = narrowed(offers[0])
+    fewer = offers[0].replace(build=offers[0].build.replace(changed={"weight_bits": 6}))
     verdict = NetworkBoards(name="tiny", boards=(fewer, offers[1]), cpu=cpu).verdict
     assert "in the core ulx3s-85f," in verdict and "colorlight" not in verdict
     assert "nothing to compare" in NetworkBoards(name="tiny", boards=(fewer,), cpu=cpu).verdict

@@ -270,18 +270,10 @@ def test_inspect_another_folder(cli, tmp_path):
 # Damaged builds
 
 
-def commands(build, x_file):
-    return (
-        ("inspect", build),
-        ("simulate", build, "--simulator", "icarus"),
-        ("run", build, "--backend", "golden", "--input", x_file),
-    )
-
-
 def refuse_all(cli, build, x_file, *words):
-    before = snapshot(build)
-    for arguments in commands(build, x_file):
-        cli(*arguments).refused(*words)
+    before, golden = snapshot(build), ("--backend", "golden", "--input", x_file)
+    for command, *options in (("inspect",), ("simulate", "--simulator", "icarus"), ("run", *golden)):
+        cli(command, build, *options).refused(*words)
         assert snapshot(build) == before
 
 

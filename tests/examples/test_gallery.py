@@ -14,10 +14,6 @@ FETCHED = ("speech", "gait", "words")
 SLOW = (*FETCHED, "amplifier", "two_layers")
 
 
-def texts(path: Path) -> list[str]:
-    return re.findall(r"<text [^>]*>([^<]*)</text>", path.read_text())
-
-
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.partition("\n")[0])
 def test_a_section_has_a_picture_and_a_command(section: str) -> None:
     (picture,) = PICTURE.findall(section)
@@ -56,5 +52,6 @@ def test_every_example_and_every_picture_is_shown() -> None:
 def test_a_picture_is_drawn_again(name: str, tmp_path: Path) -> None:
     gallery = load_example("gallery")
     gallery.main([name, "-o", str(tmp_path)])
-    drawn, kept = (texts(folder / f"{name}.svg") for folder in (tmp_path, gallery.FOLDER))
+    pages = [(folder / f"{name}.svg").read_text() for folder in (tmp_path, gallery.FOLDER)]
+    drawn, kept = (re.findall(r"<text [^>]*>([^<]*)</text>", page) for page in pages)
     assert drawn == kept

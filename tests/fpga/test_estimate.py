@@ -319,14 +319,12 @@ def test_clock_and_latency():
     assert model.mhz("8", 0.1, 20, direct_tables=True) < model.mhz("8", 0.1, 20)
 
 
-def core_clocks(family: str) -> list[RoutedDesign]:
-    """The designs that the family's clocks are fitted to."""
-    return [each for each in fpga_family(family).need_estimates().routed if each.sum_bits is not None]
+ROUTED = [each for name in estimated_families() for each in fpga_family(name).need_estimates().routed]
 
 
 @pytest.mark.parametrize(
     "design",
-    [design for family in estimated_families() for design in core_clocks(family)],
+    [design for design in ROUTED if design.sum_bits is not None],
     ids=lambda each: f"{each.device}, {each.cell_share} %",
 )
 def test_clock_of_a_routed_design_is_estimated(design: RoutedDesign):

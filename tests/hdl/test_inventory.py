@@ -134,19 +134,11 @@ def instances(text: str, top: str) -> Iterator[Instance]:
 
 
 def rtlil(components: Mapping[str, Component]) -> str:
-    designs = (
-        convert(component, name=name, ports=ports(component), emit_src=False)
-        for name, component in components.items()
-    )
+    designs = []
+    for name, component in components.items():
+        ports = [Value.cast(value) for *_, value in component.signature.flatten(component)]
+        designs.append(convert(component, name=name, ports=ports, emit_src=False))
     return "\n".join(designs)
-
-
-def ports(component: Component) -> list[Value]:
-    return [Value.cast(value) for *_, value in component.signature.flatten(component)]
-
-
-def core_text(manifest: Manifest) -> str:
-    return rtlil({"dut": make_core(manifest)} | part_modules(manifest))
 
 
 MEMORIES = {
@@ -247,7 +239,7 @@ def listed_products(spec: MultiplierSpec) -> Iterator[tuple[tuple[object, ...], 
 
 
 def check(manifest: Manifest) -> None:
-    text = core_text(manifest)
+    text = rtlil({"dut": make_core(manifest)} | part_modules(manifest))
     assert memory_specs(manifest, text) == memories(manifest)
     listed = chain.from_iterable(map(listed_products, multipliers(manifest).values()))
     assert multiplier_counts(manifest, text) == Counter({key: count for key, count in listed if count})
@@ -309,7 +301,7 @@ def test_wrappers(bus: str, device: bool) -> None:
     if device:
         made = make_device(small_network(), Parameters(**options), SETTINGS, "dut", **CAPACITIES).manifest
     else:
-        made = small_build(Parameters(**options))
+        made = Manifest.of("dut", quantise(small_network(), SETTINGS), Parameters(**options))
     design = wrapper(made)
     assert design is not None
     found = {
@@ -321,10 +313,6 @@ def test_wrappers(bus: str, device: bool) -> None:
     assert found == {name: (spec.width, spec.depth) for name, spec in listed.items()}
     assert listed.keys() == ({"malformed packets"} if bus == "axi" else {"input FIFO", "output FIFO"})
     assert not wrapper_memories(made.replace(parameters=made.parameters.replace(bus="none")))
-
-
-def small_build(parameters: Parameters) -> Manifest:
-    return Manifest.of("dut", quantise(small_network(), SETTINGS), parameters)
 
 
 def test_links() -> None:

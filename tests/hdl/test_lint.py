@@ -9,7 +9,7 @@ from amaranth.hdl import Module, Signal, signed
 from amaranth.lib.wiring import In, Out
 from support.bus_builds import write_build, write_loadable
 from support.quick import quick
-from support.random_builds import TINY, Case, make_case, random_case
+from support.random_builds import TINY, make_case, random_case
 from support.small_builds import network
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
@@ -99,15 +99,12 @@ def test_cores_of_every_family_pass(family: str, kind: str, tmp_path: Path) -> N
     assert compiled(path, "dut") == []
 
 
-def with_bus(case: Case, bus: BusName) -> Case:
-    return make_case(case.seed, case.network, case.manifest.parameters.replace(bus=bus), steps=1)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 41))
 def test_random_builds_pass(seed: int, tmp_path: Path) -> None:
     bus: BusName = ("none", "axi", "axilite", "wishbone")[seed % 4]
-    case = with_bus(random_case(seed), bus)
+    drawn = random_case(seed)
+    case = make_case(seed, drawn.network, drawn.manifest.parameters.replace(bus=bus), steps=1)
     case.write(tmp_path)
     check(tmp_path, case.manifest.name, bus)
 

@@ -29,14 +29,10 @@ def drawn(rng):
     return tuple(tags), sizes, own, shape
 
 
-def coordinates(tags, own):
-    """Of each tag, an array that numbers the elements along its axis."""
-    return {tag: np.indices(own)[at] for at, tag in enumerate(tags) if tag not in FIXED}
-
-
 def expect_kept(tags, sizes, own, shape, made):
     new_tags, features = made
-    numbers = coordinates(tags, own)
+    # Of each tag, an array that numbers the elements along its axis.
+    numbers = {tag: np.indices(own)[at] for at, tag in enumerate(tags) if tag not in FIXED}
     if features == 2 * sizes["F"]:  # both directions side by side
         numbers["F"] = numbers["B"] * sizes["F"] + numbers["F"]
         assert "B" not in new_tags

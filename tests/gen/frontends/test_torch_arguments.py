@@ -40,15 +40,12 @@ def overloads(name):
             yield names, positions
 
 
-def parameters(operation):
-    return [each.split("/")[0] for each in operation.parameters.replace("*", "").split()]
-
-
 def test_every_argument_of_aten_is_known_in_its_position():
     """Exported programs and TorchScript name arguments as ATen does, live modules give them by position."""
     seen = 0
     for name, operation in OPERATIONS.items():
-        known, star = parameters(operation), "*" in operation.parameters
+        known = [each.split("/")[0] for each in operation.parameters.replace("*", "").split()]
+        star = "*" in operation.parameters
         for names, positions in overloads(name):
             seen += 1
             found = operation.arguments((), dict.fromkeys(names))
