@@ -226,12 +226,6 @@ def test_targets_and_last_steps(narrow):
     assert (alone.fixed_score, alone.labels) == (1.0, STEPS)
 
 
-def other_model(folder, **changes):
-    path = folder / "other.safetensors"
-    safetensors.numpy.save_file(tensors(**changes), path)
-    return path
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -265,7 +259,8 @@ def test_refused(cli, files, change, words):
     if "lengths" in change:
         arguments += ["--lengths", change["lengths"]]
     if "model" in change:
-        arguments += ["--model", other_model(files, **change["model"])]
+        safetensors.numpy.save_file(tensors(**change["model"]), files / "other.safetensors")
+        arguments += ["--model", files / "other.safetensors"]
         arguments += DENSE if change["model"] else ()
     cli(*arguments).refused(*words)
     assert snapshot(files / "build") == before

@@ -76,23 +76,6 @@ def plain(name: str) -> Manifest:
     return Manifest.of("dut", made, Parameters.for_family(family, **options))
 
 
-def with_cells(name: str) -> Manifest:
-    made = quantise(CELL_NETWORKS[name], NARROW)
-    # ECP5's cells have two stages to a product.
-    family = "ecp5" if len(name) % 2 else "generic"
-    parameters = Parameters.for_family(family, lanes=8, macs=4, gate_units=2, beat_out=2)
-    return Manifest.of("dut", made, parameters)
-
-
-def with_paired_tables(name: str) -> Manifest:
-    settings = QuantizationSettings(weight_bits=6, data_bits=8, gate_bits=10, cell_bits=12, tables="direct")
-    made = quantise(CELL_NETWORKS[name], settings)
-    parameters = Parameters.for_family("ecp5", lanes=8, macs=4, gate_units=2, beat_out=2, tables="direct")
-    manifest = Manifest.of("dut", made, parameters)
-    assert any(memory.pairs for memory in memories(manifest).values())
-    return manifest
-
-
 def loadable(network: Network) -> Manifest:
     return make_device(network, Parameters.for_family("ecp5", lanes=8, macs=4), NARROW, "dut").manifest
 
@@ -261,12 +244,19 @@ def test_drawn_cores(seed: int) -> None:
     quick(["peephole", "gru", "other_functions", "rnns_without_bounds", "custom_c"], "other_functions"),
 )
 def test_cores_with_cells(name: str) -> None:
-    check(with_cells(name))
+    # ECP5's cells have two stages to a product.
+    family = "ecp5" if len(name) % 2 else "generic"
+    parameters = Parameters.for_family(family, lanes=8, macs=4, gate_units=2, beat_out=2)
+    check(Manifest.of("dut", quantise(CELL_NETWORKS[name], NARROW), parameters))
 
 
 @pytest.mark.parametrize("name", quick(["peephole", "gru", "two_reset_before"], "peephole"))
 def test_tables_on_two_ports_of_a_memory(name: str) -> None:
-    check(with_paired_tables(name))
+    settings = QuantizationSettings(weight_bits=6, data_bits=8, gate_bits=10, cell_bits=12, tables="direct")
+    parameters = Parameters.for_family("ecp5", lanes=8, macs=4, gate_units=2, beat_out=2, tables="direct")
+    manifest = Manifest.of("dut", quantise(CELL_NETWORKS[name], settings), parameters)
+    assert any(memory.pairs for memory in memories(manifest).values())
+    check(manifest)
 
 
 @pytest.mark.parametrize("seed", quick([0, 1], 1))

@@ -1,11 +1,11 @@
 """Builds with random integer weights, for the driver's tests."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support import loadable_builds
 from support.fused_cells import DENSE, LSTM, fused_numerics
 from support.golden_runs import random_codes
 
@@ -28,12 +28,8 @@ from rtlstm.spec.parameters import Parameters
 STATE = Format(bits=16, fraction=11)
 
 
-@dataclass(frozen=True)
-class Build:
+class Build(loadable_builds.Build):
     """A network of random integers and the build made for it."""
-
-    network: QuantizedNetwork
-    manifest: Manifest
 
     @property
     def golden(self) -> Golden:
@@ -42,13 +38,6 @@ class Build:
     def inputs(self, *lead: int, seed: int = 0) -> IntArray:
         """Random integers of the input format, ``(*lead, inputs)``."""
         return random_codes(self.network, *lead, seed=seed)
-
-    def save(self, folder: Path) -> Path:
-        """Write what the driver reads of a build folder."""
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "manifest.json").write_text(self.manifest.to_json())
-        (folder / "weights.bin").write_bytes(pack(self.network, self.manifest).to_bytes())
-        return folder
 
     def open(self) -> Accelerator:
         """Open it on the golden device, weights loaded."""

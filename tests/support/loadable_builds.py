@@ -39,7 +39,7 @@ class Build:
 
     def save(self, folder: Path, verilog: str = "") -> Path:
         """Write a build folder."""
-        (folder / "rtl").mkdir(parents=True)
+        (folder / "rtl").mkdir(parents=True, exist_ok=True)
         listed = self.manifest.with_files({self.manifest.rtl: verilog} if verilog else {})
         (folder / "manifest.json").write_text(listed.to_json())
         (folder / "weights.bin").write_bytes(pack(self.network, self.manifest).to_bytes())

@@ -33,17 +33,6 @@ def q():
     )
 
 
-def teach(q):
-    wanted = torch.tensor([1.5, -1.5]) * torch.from_numpy(X[:, :, :1])
-    ranges = [*q.ranges.parameters()]
-    others = [each for name, each in q.named_parameters() if not name.startswith("ranges.")]
-    optimizer = torch.optim.Adam([{"params": others}, {"params": ranges, "lr": 0.1}], 0.02)
-    for _ in range(60):
-        optimizer.zero_grad()
-        (on_x(q) - wanted).square().mean().backward()
-        optimizer.step()
-
-
 def test_gradients_are_those_of_trained_thresholds():
     from rtlstm.train.cells import floor_to, round_to
 
@@ -68,7 +57,14 @@ def test_ranges_follow_the_loss_and_the_build_has_them(q, tmp_path):
     first, plain = q.quantised().numerics, q.rounded_only().numerics
     assert q.ranges.names == ("input", "preactivation", 0, (1,))
     head = q.quantised().shapes[-1].output
-    teach(q)
+    wanted = torch.tensor([1.5, -1.5]) * torch.from_numpy(X[:, :, :1])
+    others = [each for name, each in q.named_parameters() if not name.startswith("ranges.")]
+    ranges = {"params": [*q.ranges.parameters()], "lr": 0.1}
+    optimizer = torch.optim.Adam([{"params": others}, ranges], 0.02)
+    for _ in range(60):
+        optimizer.zero_grad()
+        (on_x(q) - wanted).square().mean().backward()
+        optimizer.step()
     network = q.quantised()
     assert network.shapes[-1].output.limit > head.limit and network.numerics != first
     assert q.rounded_only().numerics == plain

@@ -32,7 +32,6 @@ from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
-from rtlstm.spec.numerics import QuantizedNetwork
 
 EIGHT = QuantizationSettings(weight_bits=8, data_bits=8)
 
@@ -58,13 +57,6 @@ def error(source: Network, settings: QuantizationSettings, x: np.ndarray) -> tup
     quantised, other = quantise(source, settings, x), uneven(30, 8, seed=5)
     error = rms_error(source, quantised, other) / float(run_float(source, other).y.std())
     return error, quantised.numerics.input_zeros
-
-
-def forced_middles(source: Network, x: np.ndarray) -> QuantizedNetwork:
-    """Quantise with the middles of the values, whatever they give."""
-    candidate, data = FORMULAS.replace(zero_points=True), Calibration.of(source, x)
-    formulas = _Formulas(source, EIGHT, None, {}, None)
-    return quantise_with(source, EIGHT, formulas.choices(data, candidate, (1.0,) * 2))
 
 
 @pytest.mark.parametrize("bits", [8, 16])
@@ -102,16 +94,12 @@ def test_a_middle_whose_code_is_too_large_stays():
     lstm, dense = layers()
     w_ih = lstm.w_ih * [1e-9, 1.0, 1.0]
     source = Network(layers=(lstm.replace(w_ih=w_ih, bias=np.zeros(len(w_ih))), dense))
-    numerics = forced_middles(source, x).numerics
+    # With the middles of the values, whatever they give.
+    candidate, data = FORMULAS.replace(zero_points=True), Calibration.of(source, x)
+    choices = _Formulas(source, EIGHT, None, {}, None).choices(data, candidate, (1.0,) * 2)
+    numerics = quantise_with(source, EIGHT, choices).numerics
     assert numerics.input_zeros[0] == 0 != numerics.input_zeros[1]
     assert numerics.input.saturated(numerics.scale_input(x)) == 0
-
-
-def forced(source: Network, x: np.ndarray, settings: QuantizationSettings = EIGHT) -> QuantizedNetwork:
-    """Quantise with codes of zero, whatever they give."""
-    choices = choose_formats(source, settings.replace(quick=True), Calibration.of(source, x))
-    step = quantise_with(source, settings, choices).numerics.input.step
-    return quantise_with(source, settings, replace(choices, input_offsets=(-3 * step, 5 * step, -step)))
 
 
 DIRECTIONS = Network(
@@ -124,7 +112,11 @@ KINDS = CELL_NETWORKS | {"both directions": DIRECTIONS, "lstm": Network(layers=l
 def test_all_kinds_of_layers_make_up_for_them(kind: str):
     """With all parts in float the network is the model, with none it is the golden model."""
     source, x = KINDS[kind], np.random.default_rng(3).uniform(-1, 1, (9, 3, 3))
-    quantised = forced(source, x)
+    # With these codes of zero, whatever they give.
+    choices = choose_formats(source, EIGHT.replace(quick=True), Calibration.of(source, x))
+    step = quantise_with(source, EIGHT, choices).numerics.input.step
+    moved = replace(choices, input_offsets=(-3 * step, 5 * step, -step))
+    quantised = quantise_with(source, EIGHT, moved)
     assert quantised.numerics.input_zeros == (-3, 5, -1)
     samples = Samples.of(x, 3, np.array([9, 4, 7]))
     floats = float_layers(source, quantised)
