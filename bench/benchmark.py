@@ -10,6 +10,7 @@ from rtlstm.bench.hardware import (
     build_shape,
     check_simulator,
     describe,
+    estimated_clock,
     measure_cycles,
     post_route,
     predict_cycles,
@@ -171,7 +172,7 @@ def _measure_generate(progress: Progress | None) -> Row:
 
 def _put_together(shape: Shape, hardware: HardwareFigures, times: list[CpuTime], plan: Plan) -> ShapeResult:
     clock = post_route(plan.folder / shape.name, plan.devices)
-    clock = clock or Clock(mhz=plan.assumed_mhz, source="assumed")
+    clock = clock or estimated_clock(shape, plan.devices) or Clock(mhz=plan.assumed_mhz, source="assumed")
     return ShapeResult(
         name=shape.name,
         origin=shape.origin,
@@ -241,9 +242,12 @@ def _hardware_targets(hardware: Mapping[str, HardwareFigures]) -> Iterator[Targe
     simulated = [found for found in hardware.values() if not found.not_simulated]
     off = sum(not found.agrees for found in simulated) if simulated else None
     yield _target("networks whose RTL differs from golden model or predicted cycles", off, "", 0, 0)
+    arrays = {name: found for name, found in hardware.items() if found.loop_registers is None}
+    if not arrays:
+        return
     overheads = {
         name: max(layer.overhead_cycles for layer in found.layers if layer.kind in ("lstm", "gru"))
-        for name, found in hardware.items()
+        for name, found in arrays.items()
     }
     worst = max(overheads, key=lambda name: overheads[name])
     device = _DEVICE_SHAPE if _DEVICE_SHAPE in overheads else worst
@@ -255,7 +259,7 @@ def _hardware_targets(hardware: Mapping[str, HardwareFigures]) -> Iterator[Targe
         16,
         note=f"most: {overheads[worst]}, {_with_pipeline(worst, hardware)}",
     )
-    uses = {name: max(found.use, found.use_with_streams) for name, found in hardware.items()}
+    uses = {name: max(found.use, found.use_with_streams) for name, found in arrays.items()}
     least = min(uses, key=lambda name: uses[name])
     long = _TOOL_SHAPE if _TOOL_SHAPE in uses else least
     yield _target(

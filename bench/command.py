@@ -261,21 +261,17 @@ def _columns(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def _estimates(console: Console, quick: bool, files: _Files) -> None:
     """Measure the estimates' errors and show them."""
-    from rtlstm.bench.estimates import fit_factors, measure_estimates
+    from rtlstm.bench.estimates import factors_in_use, fit_factors, measure_estimates
     from rtlstm.fpga.estimate import MARGIN
-    from rtlstm.fpga.families.base import fpga_family
 
     with console.progress() as progress:
         results = list(measure_estimates(quick, progress))
     factors = fit_factors(results)
-    now = {family: fpga_family(family).need_estimates() for family in factors}
     exact = all(result.exact for result in results)
     fields = {
         "estimates": [result.model_dump(mode="json") for result in results],
         "factors": factors,
-        "current_factors": {
-            family: {"luts": dict(each.luts), "ffs": dict(each.ffs)} for family, each in now.items()
-        },
+        "current_factors": {name: each for name, each in factors_in_use().items() if name in factors},
         "allowed_percent": 100 * MARGIN,
         "passed": exact,
     }

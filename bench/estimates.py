@@ -12,14 +12,14 @@ from typing import Any, Literal
 import numpy as np
 
 from rtlstm.bench.shapes import SHAPES
-from rtlstm.fpga.core_parts import ff_parts, lut_parts
 from rtlstm.fpga.devices import find_device
-from rtlstm.fpga.estimate import estimate
+from rtlstm.fpga.estimate import estimate, parts_of
 from rtlstm.fpga.families.base import estimated_families, fpga_family
 from rtlstm.fpga.families.estimates import Estimates, RoutedDesign
 from rtlstm.fpga.implementation import error_percent
 from rtlstm.fpga.synthesis import synthesise
 from rtlstm.fpga.tools import find_yosys
+from rtlstm.gen.builds.hardware import SPATIAL, ArrayRequest, in_space
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.spec.manifest import Manifest
@@ -40,6 +40,10 @@ class EstimateCase(Record):
     """What the recurrent layers are."""
     lstm_only: bool = False
     """Whether to leave out the dense layers, so that h is the output."""
+    units: int | None = None
+    """Units in the place of the network's."""
+    loop_registers: int | None = None
+    """Registers in the loop of a spatial build, which ``sizes`` are options of; None for an array."""
     quick: bool = False
     """Whether ``--quick`` takes this small case."""
 
@@ -48,6 +52,11 @@ class EstimateCase(Record):
         family = find_device(self.device).device.family
         shape = SHAPES[self.shape].replace(cell=self.cell)
         shape = shape.replace(dense=()) if self.lstm_only else shape
+        shape = shape.replace(units=(self.units,)) if self.units else shape
+        if self.loop_registers is not None:
+            quantised = quantise(shape.network(), self.settings, hardware=SPATIAL)
+            asked = {"array": "spatial", "family": family, "loop_registers": self.loop_registers}
+            return in_space(self.name, quantised, ArrayRequest(**asked, **self.sizes))
         quantised = quantise(shape.network(), self.settings)
         parameters = Parameters.for_family(family, **self.sizes)
         return Manifest.of(self.name, quantised, parameters)
@@ -60,6 +69,8 @@ class EstimateResult(Record):
     device: str
     lanes: int
     macs: int
+    spatial: bool = False
+    """Whether it is a spatial build, whose lanes and multipliers in them mean nothing."""
     luts: int
     estimated_luts: int
     lut_error: float
@@ -89,6 +100,8 @@ def _case(
     *,
     cell: Literal["lstm", "gru"] = "lstm",
     lstm_only: bool = False,
+    units: int | None = None,
+    loop_registers: int | None = None,
     quick: bool = False,
     **sizes: Any,
 ) -> EstimateCase:
@@ -106,12 +119,15 @@ def _case(
         sizes=sizes,
         cell=cell,
         lstm_only=lstm_only,
+        units=units,
+        loop_registers=loop_registers,
         quick=quick,
     )
 
 
 _ECP5, _UP5K, _HX8K, _GW2A, _LIFCL = "lfe5u-85f", "up5k", "hx8k", "gw2a-18", "lifcl-40"
 _XC7, _US = "xc7a200t", "xcku5p"
+_IN_FOUR: Mapping[str, Any] = {"units": 4, "tables": "direct"}
 _FOR_BOARD: Mapping[str, Any] = {"lanes": 4, "macs": 1, "tables": "direct", "weight_memory": "large"}
 
 
@@ -193,6 +209,11 @@ CASES = (
     _case("ecp5_narrow", _ECP5, "vollo_ex3", (8, 8), lanes=64, macs=2),
     _case("ecp5_gru", _ECP5, "toptag", (8, 8), cell="gru", lanes=8, macs=4),
     _case("ecp5_gru_direct", _ECP5, "traffic20", (8, 8), cell="gru", lanes=8, macs=4, tables="direct"),
+    # In space: one register and three, tables in LUTs and in block RAM, streams.
+    _case("ecp5_space", _ECP5, "traffic20", (4, 8, 8, 12), loop_registers=1, quick=True, **_IN_FOUR),
+    _case("ecp5_space_tables", _ECP5, "traffic20", (4, 8, 8, 12), loop_registers=3, **_IN_FOUR),
+    _case("ecp5_space_streams", _ECP5, "traffic20", (4, 8, 8, 12), loop_registers=9, streams=9, **_IN_FOUR),
+    _case("ecp5_space_gru", _ECP5, "traffic20", (4, 8, 8, 12), cell="gru", loop_registers=3, **_IN_FOUR),
     _case("up5k_small", _UP5K, "traffic20", (8, 8), lanes=4, macs=1, quick=True),
     _case("up5k_16_bits", _UP5K, "traffic20", (16, 16), lanes=4, macs=1),
     _case("up5k_tables", _UP5K, "toptag", (8, 8), lanes=4, macs=4, lut_macs=4, quick=True),
@@ -237,6 +258,7 @@ def measure_case(case: EstimateCase, folder: Path, progress: Progress | None = N
     manifest = case.manifest()
     found = estimate(manifest, chosen)
     assert found is not None  # all cases are of families with estimates
+    parts = parts_of(manifest, family, chosen.device.multipliers > 0)
     core = synthesise(
         core_to_verilog(manifest), manifest.name, chosen.device, find_yosys(), folder, progress=progress
     ).core
@@ -245,6 +267,7 @@ def measure_case(case: EstimateCase, folder: Path, progress: Progress | None = N
         device=chosen.device.name,
         lanes=manifest.parameters.lanes,
         macs=manifest.parameters.macs,
+        spatial=manifest.spatial is not None,
         luts=core.luts,
         estimated_luts=found.luts,
         lut_error=error_percent(found.luts, core.luts),
@@ -255,8 +278,8 @@ def measure_case(case: EstimateCase, folder: Path, progress: Progress | None = N
         ffs=core.ffs,
         estimated_ffs=found.ffs,
         ff_error=error_percent(found.ffs, core.ffs),
-        parts=lut_parts(manifest, family, chosen.device.multipliers > 0),
-        registers=ff_parts(manifest, family, chosen.device.multipliers > 0),
+        parts=parts.luts,
+        registers=parts.ffs,
     )
 
 
@@ -273,21 +296,38 @@ _HOLD = 0.1
 
 
 def fit_factors(results: Sequence[EstimateResult]) -> dict[str, dict[str, dict[str, float]]]:
-    """Fit the factors of LUTs and flip-flops to results, per family.
+    """Fit the factors of LUTs and flip-flops to results, per family, and for its spatial builds.
 
     The fit minimises the squares of the relative errors. Factors of exactly 1 stay. With few results, the
     factors stay near the present ones.
     """
     fitted = {}
-    for family in estimated_families():
-        rows = [row for row in results if find_device(row.device).device.family == family]
+    for name, now in factors_in_use().items():
+        rows = [row for row in results if _factors_of(row) == name]
         if rows:
-            now = fpga_family(family).need_estimates()
-            fitted[family] = {
-                "luts": _fit(now.luts, [row.parts for row in rows], [row.luts for row in rows]),
-                "ffs": _fit(now.ffs, [row.registers for row in rows], [row.ffs for row in rows]),
+            fitted[name] = {
+                "luts": _fit(now["luts"], [row.parts for row in rows], [row.luts for row in rows]),
+                "ffs": _fit(now["ffs"], [row.registers for row in rows], [row.ffs for row in rows]),
             }
     return fitted
+
+
+_IN_SPACE = ", in space"
+
+
+def _factors_of(row: EstimateResult) -> str:
+    return f"{find_device(row.device).device.family}{_IN_SPACE * row.spatial}"
+
+
+def factors_in_use() -> dict[str, dict[str, dict[str, float]]]:
+    """Return the factors of LUTs and flip-flops of each family, and of its spatial builds if it has some."""
+    found = {}
+    for family in estimated_families():
+        now = fpga_family(family).need_estimates()
+        found[family] = {"luts": dict(now.luts), "ffs": dict(now.ffs)}
+        if now.spatial is not None:
+            found[f"{family}{_IN_SPACE}"] = {"luts": dict(now.spatial.luts), "ffs": dict(now.spatial.ffs)}
+    return found
 
 
 def fit_clocks(family: Estimates, routed: Sequence[RoutedDesign]) -> dict[str, float]:

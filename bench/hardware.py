@@ -9,6 +9,8 @@ from numpy.typing import ArrayLike
 
 from rtlstm.bench.records import Clock, HardwareFigures, Instances, LayerFigures, StacResult, StacShape
 from rtlstm.bench.shapes import Shape, find_shapes
+from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.estimate import estimate
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import quantise
@@ -78,8 +80,7 @@ def check_simulator() -> None:
 
 def predict_cycles(shape: Shape) -> Manifest:
     """Return a network's manifest, made with weights of 0: no cycle depends on their values."""
-    found = quantise(shape.network(blank=True), shape.settings)
-    return Manifest.of(shape.name, found, shape.parameters)
+    return shape.manifest(blank=True)
 
 
 def build_shape(shape: Shape, folder: Path, progress: Progress | None = None) -> Manifest:
@@ -89,9 +90,7 @@ def build_shape(shape: Shape, folder: Path, progress: Progress | None = None) ->
 
     Raises BuildError if ``folder`` holds something else.
     """
-    network = shape.network()
-    quantised = quantise(network, shape.settings)
-    wanted = Manifest.of(shape.name, quantised, shape.parameters)
+    wanted = shape.manifest()
     try:
         there = Manifest.load(folder)
         verilog = read_verilog(folder, there)
@@ -100,12 +99,7 @@ def build_shape(shape: Shape, folder: Path, progress: Progress | None = None) ->
     except BuildError:
         pass
     return generate_build(
-        network,
-        folder,
-        name=shape.name,
-        settings=shape.settings,
-        parameters=shape.parameters,
-        progress=progress,
+        shape.network(), folder, name=shape.name, settings=shape.settings, progress=progress, **shape.hardware
     )
 
 
@@ -116,6 +110,8 @@ def with_streams(manifest: Manifest, streams: int) -> tuple[Program, Parameters]
 
 
 def _use_with_streams(manifest: Manifest) -> float:
+    if manifest.spatial is not None:
+        return 0.0
     program, parameters = with_streams(manifest, _STREAMS)
     turns = list(range(_STREAMS)) * _ROUNDS
     offered = offer_cycles(program, parameters, len(turns), first_step=False, streams=turns)
@@ -126,6 +122,9 @@ def _use_with_streams(manifest: Manifest) -> float:
 
 def _sequence(manifest: Manifest, steps: int) -> int:
     """Cycles of a sequence whose inputs are all ready, and of which only the last output is wanted."""
+    if manifest.spatial is not None:
+        # No step waits for outputs there.
+        return manifest.spatial_schedule.steps([0] * steps)[-1][1]
     suppress = [True] * (steps - 1) + [False]
     return offer_cycles(manifest.program, manifest.parameters, steps, first_step=False, suppress=suppress)[-1]
 
@@ -138,6 +137,7 @@ def describe(manifest: Manifest, sequence: int, not_simulated: str, **measured: 
         lanes=manifest.parameters.lanes,
         macs=manifest.parameters.macs,
         gate_units=manifest.parameters.gate_units,
+        loop_registers=None if manifest.spatial is None else manifest.spatial.loop_registers,
         predicted_latency=cycles.step_latency_cycles,
         predicted_interval=cycles.step_interval_cycles,
         predicted_sequence=_sequence(manifest, sequence),
@@ -217,6 +217,22 @@ def post_route(folder: Path, devices: tuple[str, ...] = ()) -> Clock | None:
     return None
 
 
+def estimated_clock(shape: Shape, devices: tuple[str, ...] = ()) -> Clock | None:
+    """Return the estimated clock of a spatial build, on the first of the devices that has one; else None.
+
+    By default on the largest ECP5 in its fastest grade.
+    """
+    if shape.loop_registers is None:
+        return None
+    manifest = shape.manifest()
+    for name in devices or (_LARGEST,):
+        found = estimate(manifest, find_device(name))
+        if found is not None and found.fmax_mhz is not None:
+            return Clock(mhz=found.fmax_mhz, source="estimated", device=found.device)
+    return None
+
+
+_LARGEST = "lfe5u-85f-8"
 PROFILE = ("stac_a", "stac_b", "stac_c")
 """Its networks: LSTM_A, LSTM_B and LSTM_C."""
 INSTANCES = (1, 2, 4, 8)

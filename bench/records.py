@@ -23,16 +23,16 @@ class Clock(Record):
     """A frequency and its source."""
 
     mhz: float
-    source: Literal["post-route", "assumed"]
+    source: Literal["post-route", "estimated", "assumed"]
     device: str = ""
-    """The device, for a post-route clock."""
+    """The device, for a clock that is not assumed."""
 
     @property
     def label(self) -> str:
         """The clock, as text."""
         if self.source == "assumed":
             return f"{self.mhz:g} MHz assumed"
-        return f"{self.mhz:g} MHz post-route, {self.device}"
+        return f"{self.mhz:g} MHz {self.source}, {self.device}"
 
 
 class LayerFigures(Record):
@@ -52,6 +52,8 @@ class HardwareFigures(Record):
     lanes: int
     macs: int
     gate_units: int
+    loop_registers: int | None = None
+    """Registers in the loop of a spatial build, which has no array; else None."""
     predicted_latency: int
     predicted_interval: int
     predicted_sequence: int

@@ -2,14 +2,17 @@
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
+from rtlstm.gen.builds.hardware import SPATIAL, ArrayRequest, in_space
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.fixed import HiddenRounding
+from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Activation, Dense, Gru, Lstm, Network
 from rtlstm.spec.parameters import Parameters, TableKind
 from rtlstm.spec.record import Record
@@ -50,6 +53,12 @@ class Shape(Record):
     """Bits of weights; by default those of data."""
     gate_bits: int | None = None
     """Bits of sigmoid and tanh results; by default those of the data, at least 12."""
+    cell_bits: int = 16
+    hidden_rounding: HiddenRounding = "half_up"
+    wave_front: bool = False
+    """Whether layers of one stream work on different steps at once."""
+    loop_registers: int | None = None
+    """Registers in the loop of a spatial build, which has no array; None for one with an array."""
     without_rtl: str = ""
     """Why its RTL is not simulated; empty if it is."""
 
@@ -86,8 +95,29 @@ class Shape(Record):
             beat_out=self.gate_units,
             lut_macs=self.lut_macs,
             tables=self.tables,
+            wave_front=self.wave_front,
             factor_bits=min(self.bits, self.settings.weight_bits),
         )
+
+    @property
+    def hardware(self) -> dict[str, Parameters | ArrayRequest]:
+        """What a build's request has for the hardware: parameters, or a request for a spatial build."""
+        if self.loop_registers is None:
+            return {"parameters": self.parameters}
+        return {"array": self._spatial}
+
+    @property
+    def _spatial(self) -> ArrayRequest:
+        asked = {"family": self.family, "loop_registers": self.loop_registers, "tables": self.tables}
+        return ArrayRequest(array="spatial", **asked)
+
+    def manifest(self, blank: bool = False) -> Manifest:
+        """Return the manifest of a build; ``blank`` as for :meth:`network`."""
+        network, target = self.network(blank), None if self.loop_registers is None else SPATIAL
+        quantised = quantise(network, self.settings, hardware=target)
+        if target is not None:
+            return in_space(self.name, quantised, self._spatial)
+        return Manifest.create(self.name, quantised.shapes, self.parameters, quantised.numerics)
 
     @property
     def settings(self) -> QuantizationSettings:
@@ -97,6 +127,8 @@ class Shape(Record):
             data_bits=self.bits,
             output_bits=self.bits,
             gate_bits=self.gate_bits,
+            cell_bits=self.cell_bits,
+            hidden_rounding=self.hidden_rounding,
             tables=self.tables,
         )
 
@@ -149,6 +181,17 @@ class Shape(Record):
         return rng.random((steps, self.inputs), dtype=np.float32) * 2 - 1
 
 
+_IN_SPACE: Final[dict[str, Any]] = {
+    "tables": "direct",
+    "family": "ecp5",
+    "bits": 8,
+    "weight_bits": 4,
+    "gate_bits": 8,
+    "cell_bits": 12,
+    "hidden_rounding": "odd",
+}
+"""Formats of the networks in space."""
+
 SHAPES: dict[str, Shape] = {
     shape.name: shape
     for shape in (
@@ -161,6 +204,16 @@ SHAPES: dict[str, Shape] = {
             steps=6,
             macs=20,
             family="ecp5",
+        ),
+        Shape(
+            name="traffic20_space",
+            origin="traffic forecast, in space",
+            inputs=1,
+            units=(20,),
+            dense=(1,),
+            steps=6,
+            loop_registers=1,
+            **_IN_SPACE,
         ),
         Shape(
             name="toptag",
@@ -177,6 +230,16 @@ SHAPES: dict[str, Shape] = {
             family="ecp5",
             bits=8,
             gate_bits=9,
+        ),
+        Shape(
+            name="toptag_space",
+            origin="top-quark tagging, in space",
+            inputs=6,
+            units=(20,),
+            dense=(64, 1),
+            steps=20,
+            loop_registers=1,
+            **_IN_SPACE,
         ),
         Shape(
             name="mnist32",
@@ -321,6 +384,23 @@ SHAPES: dict[str, Shape] = {
             family="ecp5",
         ),
         Shape(
+            name="dropbear_wave",
+            origin="DROPBEAR with 4-bit weights, its layers on different steps at once",
+            inputs=16,
+            units=(15, 15, 15),
+            dense=(1,),
+            steps=100,
+            lanes=32,
+            macs=16,
+            gate_units=8,
+            beat=16,
+            tables="direct",
+            wave_front=True,
+            family="ecp5",
+            bits=8,
+            weight_bits=4,
+        ),
+        Shape(
             name="nam16",
             origin="a neural amplifier, 48,000 samples a second",
             inputs=1,
@@ -331,6 +411,16 @@ SHAPES: dict[str, Shape] = {
             macs=4,
             gate_units=4,
             family="ecp5",
+        ),
+        Shape(
+            name="nam16_space",
+            origin="a neural amplifier, in space",
+            inputs=1,
+            units=(16,),
+            dense=(1,),
+            steps=100,
+            loop_registers=1,
+            **_IN_SPACE,
         ),
         Shape(
             name="deepbench256",

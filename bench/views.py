@@ -179,7 +179,24 @@ def _why(found: Found) -> str | None:
 
 
 def _clock(clock: "Clock") -> str:
-    return f"{clock.mhz:g}{' ?' if clock.source == 'assumed' else ''}"
+    return f"{clock.mhz:g}{_DOUBTS[clock.source]}"
+
+
+_DOUBTS = {"post-route": "", "estimated": " ~", "assumed": " ?"}
+"""What stands behind clocks."""
+
+
+def _use(shape: "ShapeResult") -> str:
+    """Write how much of its time a network's array works; a dash in space."""
+    return "-" if shape.hardware.loop_registers is not None else f"{100 * shape.hardware.use:.1f} %"
+
+
+def _size(shape: "ShapeResult") -> str:
+    """Write a network's array, or the registers in its loop in space."""
+    found = shape.hardware
+    return (
+        f"{found.lanes} x {found.macs}" if found.loop_registers is None else f"space, {found.loop_registers}"
+    )
 
 
 def _short(value: float) -> str:
@@ -377,12 +394,12 @@ ACCURACY = (
 BENCH = (
     Text(_machine),
     Table(
-        "One step in hardware: cycles, simulated unless marked with *, and us at a clock in MHz",
+        "One step in hardware: cycles, simulated unless marked with *, and us at MHz, ~ if estimated",
         _shapes,
         (
             Field("network", "{name}"),
             Field("MAC", lambda shape: shape.recurrent_macs + shape.dense_macs, right=True),
-            Field("lanes x macs", "{hardware.lanes} x {hardware.macs}", right=True),
+            Field("lanes x macs", _size, right=True),
             Field("pipeline", "{hardware.pipeline}"),
             Field("latency", lambda shape: f"{shape.hardware.predicted_latency:,}{_mark(shape)}", right=True),
             Field("array", "{hardware.array_cycles:,}", right=True),
@@ -394,7 +411,7 @@ BENCH = (
             Field(
                 "interval", lambda shape: f"{shape.hardware.predicted_interval:,}{_mark(shape)}", right=True
             ),
-            Field("use", lambda shape: f"{100 * shape.hardware.use:.1f} %", right=True),
+            Field("use", _use, right=True),
             Field("MHz", lambda shape: _clock(shape.clock), right=True),
             Field("latency us", lambda shape: _short(shape.latency_us), right=True),
             Field("interval us", lambda shape: _short(shape.interval_us), right=True),

@@ -207,11 +207,12 @@ def chosen_for(fit: Mapping[str, Any]) -> str:
     """Say what the sizes of an array were chosen for, from the JSON object of a ``Fit``."""
     from rtlstm.fpga.fit import Fit
 
-    link = ", its link counted in" if fit["estimate"]["board"] else ""
-    return (
-        f"Sizes chosen for {fit['device']}{link}, with the {fit['pipeline']} pipeline, of {fit['tried']:,} "
-        f"worked out; {Fit.model_validate(fit).limit_text}."
-    )
+    found = Fit.model_validate(fit)
+    link = ", its link counted in" if found.estimate.board else ""
+    what, how = "Sizes", f"with the {found.pipeline} pipeline, "
+    if found.estimate.loop_registers is not None:
+        what, how = "Registers in the loop of h, and memory of tables,", ""
+    return f"{what} chosen for {found.device}{link}, {how}of {found.tried:,} worked out; {found.limit_text}."
 
 
 def next_command(command: str, folder: object, **options: object) -> str:

@@ -18,7 +18,7 @@ from rtlstm.fpga.families.estimates import Estimates
 from rtlstm.fpga.netlist.ecp5 import chain_tiles
 from rtlstm.spec import inventory
 from rtlstm.spec.activations.interpolated import ActivationTable
-from rtlstm.spec.cells.graph import CellGraph
+from rtlstm.spec.cells.graph import CellGraph, Node
 from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.inventory import MultiplierSpec, lane_kinds
 from rtlstm.spec.manifest import Manifest
@@ -31,7 +31,7 @@ _TABLE_PART = 32
 """Rows of a constant table that a few LUTs hold."""
 
 
-def _even(bits: int) -> int:
+def even(bits: int) -> int:
     """Return the bits of an adder, whose carry cells have two bits each."""
     return bits + bits % 2
 
@@ -48,7 +48,7 @@ def _levels(parameters: Parameters, bits: int) -> Iterator[tuple[list[int], int]
 
 def _adder_luts(terms: int, bits: int, family: Estimates) -> int:
     """Return the LUTs of an adder: a term more than two takes a sum and a carry for each bit."""
-    return ((_even(bits) if family.pair_adders else bits) + 2 * bits * (terms - 2)) if terms > 1 else 0
+    return ((even(bits) if family.pair_adders else bits) + 2 * bits * (terms - 2)) if terms > 1 else 0
 
 
 def _accumulated(parameters: Parameters) -> int:
@@ -58,6 +58,11 @@ def _accumulated(parameters: Parameters) -> int:
 
 _CARRIES = {"add": 1, "subtract": 1, "narrow": 3, "clamp": 3, "table": 1, "pieces": 4}
 """Number of adders and comparisons, of the result's width, of each kind of node."""
+
+
+def node_carries(node: Node) -> int:
+    """Return the bits of the adders and comparisons of an operation of a cell."""
+    return _CARRIES.get(node.kind, 0) * node.format.bits
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ def gate_sizes(manifest: Manifest) -> GateSizes:
     cells = [pipeline.graph for pipeline in manifest.numerics.unit.pipelines]
     nodes = [node for cell in cells for node in cell.nodes]
     return GateSizes(
-        carries=sum(_CARRIES.get(node.kind, 0) * node.format.bits for node in nodes),
+        carries=sum(map(node_carries, nodes)),
         chains=tuple(node.format.bits for node in nodes if node.kind in _CARRIES and node.kind != "table"),
         registers=sum(_cell_registers(cell, manifest.parameters) for cell in cells),
     )
@@ -253,7 +258,7 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
         "read back": parameters.units + units * 4 * numerics.weight_bits,
         "collect": units * accumulator * blocks * (4 + 2 * shared),
         "shift": units * 4 * (numerics.scaled_bits if numerics.scale_bits else partial) * numerics.shift_bits,
-        "round": units * (4 * _even(partial) + 2 * _limited_bits(manifest)),
+        "round": units * (4 * even(partial) + 2 * _limited_bits(manifest)),
         **_unit_parts(manifest, gate_sizes(manifest).carries),
         "slopes": units * sum(table.base_bits * count for _, table, count in numerics.unit.table_uses)
         if parameters.tables == "interpolated"
@@ -282,9 +287,9 @@ def _decision(manifest: Manifest, of: Literal["luts", "registers", "tiles"]) -> 
     sizes = {
         # A comparison, whose one side is inverted, and a choice for each pair; the last one's choice is the
         # registers' enable.
-        "luts": 2 * compared * _even(bits) + (compared - 1) * bits + 6 * numbers,
+        "luts": 2 * compared * even(bits) + (compared - 1) * bits + 6 * numbers,
         "registers": kept + bits + (delay + 1) * numbers + delay * (parameters.stream_bits + 2),
-        "tiles": compared * _adder_tiles(bits),
+        "tiles": compared * adder_tiles(bits),
     }
     return {"decision": sizes[of]}
 
@@ -308,9 +313,9 @@ def _norms(manifest: Manifest, of: Literal["luts", "registers", "tiles"]) -> dic
     chains += units * [product, product - norms.drop]
     moved = spread * (groups // 2 + 2) + units * (kept * groups // 2 + 2 * norms.shifted_bits)
     sizes = {
-        "luts": sum(map(_even, chains)) + moved,
+        "luts": sum(map(even, chains)) + moved,
         "registers": sums + 2 * spread + most.sum_bits + units * (most.deviation_bits + 3 * kept + product),
-        "tiles": sum(map(_adder_tiles, chains)),
+        "tiles": sum(map(adder_tiles, chains)),
     }
     return {"norms": sizes[of]}
 
@@ -495,7 +500,7 @@ def _varied_parts(table: ActivationTable) -> int:
     return int(np.count_nonzero(parts.min(axis=1) != parts.max(axis=1)))
 
 
-def _adder_tiles(bits: int) -> int:
+def adder_tiles(bits: int) -> int:
     """Return the tiles of an adder's carry chain on ECP5; nextpnr adds a cell in front of it."""
     return chain_tiles(-(-bits // 2) + 1)
 
@@ -504,13 +509,13 @@ def chain_parts(manifest: Manifest, multipliers: bool = True) -> dict[str, int]:
     """Return the tiles of the carry chains of a core's parts; see :mod:`rtlstm.fpga.netlist.ecp5`."""
     parameters, numerics = manifest.parameters, manifest.numerics
     levels = _levels(parameters, numerics.weight_bits + numerics.data_bits)
-    tree = sum(_adder_tiles(bits) for adders, bits in levels for terms in adders if terms > 1)
+    tree = sum(adder_tiles(bits) for adders, bits in levels for terms in adders if terms > 1)
     found = 0
     for some in inventory.multipliers(manifest).values():
         if some.kind != "dsp" or not multipliers:
             found += some.count * multiplier_tiles(some.a_bits, some.b_bits, some.stages)
     return {
-        "lanes": parameters.lanes * (tree + _adder_tiles(numerics.accumulator.bits)),
+        "lanes": parameters.lanes * (tree + adder_tiles(numerics.accumulator.bits)),
         "multipliers": found,
         "gate units": parameters.gate_units * _gate_tiles(manifest),
         **_decision(manifest, "tiles"),
@@ -523,9 +528,9 @@ def _gate_tiles(manifest: Manifest) -> int:
     """Return the tiles of the chains of a gate unit and of its pre-activations."""
     numerics = manifest.numerics
     # For each gate the sum with stored partial sums, which is rounded down.
-    tiles = 4 * _adder_tiles(numerics.accumulator.partial_bits)
+    tiles = 4 * adder_tiles(numerics.accumulator.partial_bits)
     if manifest.parameters.tables == "interpolated":
         tiles += sum(
-            count * (_adder_tiles(table.base_bits) + 1) for _, table, count in numerics.unit.table_uses
+            count * (adder_tiles(table.base_bits) + 1) for _, table, count in numerics.unit.table_uses
         )
-    return tiles + sum(map(_adder_tiles, gate_sizes(manifest).chains))
+    return tiles + sum(map(adder_tiles, gate_sizes(manifest).chains))

@@ -29,6 +29,7 @@ from rtlstm.fpga.resources import (
     whole,
     without_blocks,
 )
+from rtlstm.fpga.spatial_parts import CoreParts, spatial_parts
 from rtlstm.spec import inventory
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FAMILIES
@@ -70,6 +71,8 @@ class Estimate(Resources):
     """The board whose top, with its link, is included; empty for the core alone."""
     cores: int = 1
     """Cores side by side, which take these resources together."""
+    loop_registers: int | None = None
+    """Registers in the loop of a spatial build; None for an array."""
     multipliers: int | float
     """DSP blocks; a half of one counts as such."""
     block_rams: int | float
@@ -158,7 +161,10 @@ def count_blocks(manifest: Manifest, family: Estimates, multipliers: bool = True
         for some in inventory.multipliers(manifest).values()
         if family.is_hard(some, multipliers)
     )
-    memories = inventory.memories(manifest).values()
+    memories = [*inventory.memories(manifest).values()]
+    if manifest.spatial is not None:
+        tables = (table.memory for table in constant_tables(manifest))
+        memories += [memory for memory in tables if memory.style == "block"]
     wrapped = inventory.wrapper_memories(manifest).values()
     return Blocks(
         multipliers=hard,
@@ -193,21 +199,22 @@ def estimate(
     """
     device = chosen.device
     family = fpga_family(device.family).estimates
-    # The factors hold for builds of the family, not for generic ones, and for arrays.
-    if family is None or manifest.parameters.family != device.family or manifest.spatial is not None:
+    # The factors hold for builds of the family, not for generic ones.
+    if family is None or manifest.parameters.family != device.family:
+        return None
+    if manifest.spatial is not None and family.spatial is None:
         return None
     hard = multipliers and device.multipliers > 0
     if family.inferred_multipliers and not hard:
         # What synthesis makes of such products without DSP blocks is not known.
         return None
-    luts = _total(family.luts, lut_parts(manifest, family, hard))
-    ffs = _total(family.ffs, ff_parts(manifest, family, hard))
+    parts, factors = parts_of(manifest, family, hard), family if manifest.spatial is None else family.spatial
+    assert factors is not None  # looked at above
+    luts, ffs = _total(factors.luts, parts.luts), _total(factors.ffs, parts.ffs)
     lone = (family.lone_ffs or 0) * ffs
     blocks = count_blocks(manifest, family, hard)
     block_rams = blocks.block_rams
-    tiles = None
-    if device.chain_tiles is not None:
-        tiles = _total(family.chain_tiles, chain_parts(manifest, hard))
+    tiles = None if device.chain_tiles is None else _total(factors.chain_tiles, parts.tiles)
     if board is not None:
         top = top_sizes(manifest, family, board.ethernet)
         luts, ffs, block_rams = luts + top.luts, ffs + top.ffs, block_rams + top.block_rams
@@ -220,17 +227,9 @@ def estimate(
         cells = max(luts, round(ffs * device.luts / device.ffs))
     else:
         cells = luts + round(lone)
-    parameters = manifest.parameters
     clock = expected = None
-    if (model := family.usable_clock(device.die, parameters.pipeline_name, assumed_mhz)) is not None:
-        fmax = model.mhz(
-            chosen.grade,
-            cells / device.luts,
-            manifest.numerics.accumulator.bits,
-            logic_slopes=hard and parameters.slope_multipliers == "lut",
-            direct_tables=parameters.tables == "direct",
-            constant_rows=max((each.memory.depth for each in constant_tables(manifest)), default=0),
-        )
+    fmax = _core_clock(manifest, chosen, family, luts // cores, cells, hard, assumed_mhz)
+    if fmax is not None:
         clock = chosen.usable_mhz(fmax, blocks.block_rams)
         expected = board_clock(board.most_mhz, clock) if board and board.most_mhz else None
     used = expected or clock
@@ -238,6 +237,7 @@ def estimate(
         device=chosen.label,
         board=board.name if board else "",
         cores=cores,
+        loop_registers=None if manifest.spatial is None else manifest.spatial.loop_registers,
         luts=luts,
         ffs=ffs,
         cells=cells,
@@ -255,6 +255,45 @@ def estimate(
         board_mhz=expected,
     )
     return found.replace(fits=all(each.used <= each.most for each in demands(found, device)))
+
+
+def parts_of(manifest: Manifest, family: Estimates, hard: bool) -> CoreParts:
+    """Return the sizes of the parts of a core with an array, or in space; ``hard`` as for those."""
+    if manifest.spatial is not None:
+        return spatial_parts(manifest, family, hard)
+    return CoreParts(
+        lut_parts(manifest, family, hard), ff_parts(manifest, family, hard), chain_parts(manifest, hard)
+    )
+
+
+def _core_clock(
+    manifest: Manifest,
+    chosen: Chosen,
+    family: Estimates,
+    luts: int,
+    cells: int,
+    hard: bool,
+    assumed_mhz: float | None,
+) -> float | None:
+    """Return a core's Fmax, of so many LUTs on a device with so many used logic cells; None if unknown."""
+    device, parameters, plan = chosen.device, manifest.parameters, manifest.spatial
+    model = family.usable_clock(device.die, parameters.pipeline_name, assumed_mhz)
+    if model is None:
+        return None
+    if plan is not None:
+        known = None if family.spatial is None else family.spatial.clocks
+        if known is None:
+            return None
+        period, die = plan.period(manifest.layers, manifest.numerics), family.dies.get(device.die, 1.0)
+        return known.mhz(period, luts, die, family.clocks[""], chosen.grade)
+    return model.mhz(
+        chosen.grade,
+        cells / device.luts,
+        manifest.numerics.accumulator.bits,
+        logic_slopes=hard and parameters.slope_multipliers == "lut",
+        direct_tables=parameters.tables == "direct",
+        constant_rows=max((each.memory.depth for each in constant_tables(manifest)), default=0),
+    )
 
 
 class Demand(NamedTuple):
@@ -282,7 +321,7 @@ def demands(found: Estimate, device: FpgaDevice) -> Iterator[Demand]:
     All block RAMs may be used, or a share that is assumed; the wrapper's are counted, too. Of logic cells,
     carry chains and DSP blocks, only as many may be used as in designs that were placed.
     """
-    limits = fill_limits(fpga_family(device.family).need_estimates())
+    limits = fill_limits(fpga_family(device.family).need_estimates(), found.loop_registers is not None)
     large = 0 if device.large_ram is None else device.large_ram.count
     block_rams = found.block_rams + found.wrapper_block_rams
     yield Demand("multipliers", found.multipliers, limits.most_multipliers(device), device.multipliers)
@@ -327,6 +366,7 @@ def check_estimate(name: str, found: Estimate, device: FpgaDevice, insist: bool 
         The message names every resource of which there is too little.
     """
     whole = f"{name} with its link" if found.board else design_name(name, found.cores)
+    spatial = found.loop_registers is not None
     lacking = [
         f"{used:,} {what} (it has {there:,})"
         for what, used, there in resource_uses(found, device)
@@ -335,20 +375,21 @@ def check_estimate(name: str, found: Estimate, device: FpgaDevice, insist: bool 
     if lacking:
         other = ""
         if found.multipliers > device.multipliers:
-            inferred = fpga_family(device.family).need_estimates().inferred_multipliers
+            inferred = spatial or fpga_family(device.family).need_estimates().inferred_multipliers
             other = without_blocks(found.board) if inferred else "`multipliers='lut'`"
         raise ConfigurationError(
             f"{whole} does not fit {device.name}: by its estimate it takes {', '.join(lacking)}; "
-            f"{fit_advice(device, found.board, other, found.cores)}"
+            f"{fit_advice(device, found.board, other, found.cores, spatial)}"
         )
     full = [each.text for each in demands(found, device) if each.used > each.most]
     if full and not insist:
-        known = "any design known to have been routed on such a device"
+        known = f"any {'spatial build' if spatial else 'design'} known to have been routed on such a device"
         if not fpga_family(device.family).need_estimates().routed:
             known = "what is assumed to be routable on such a device"
         raise ConfigurationError(
             f"{whole} is fuller than {known}: by its estimate it takes {', '.join(full)}; "
-            f"{fit_advice(device, found.board, cores=found.cores)}; `insist=True` does it all the same"
+            f"{fit_advice(device, found.board, cores=found.cores, spatial=spatial)}; `insist=True` does it "
+            "all the same"
         )
 
 

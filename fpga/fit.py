@@ -97,11 +97,10 @@ class FitRequest(HardwareRequest):
         given, or the given properties cannot be built.
         """
         device = self.chosen.device
-        if self.array == "spatial" or self.loop_registers is not None:
-            raise ConfigurationError(
-                "`fit` chooses arrays, and no spatial builds yet: leave it out and give `family`, or leave "
-                "out `array` and `loop_registers`"
-            )
+        if self.array == "spatial":
+            self._check_in_space()
+            return
+        self.check_loop()
         remedy = f"give `family={device.family!r}`, `lanes` and `macs`"
         estimates = self.need_estimates("`fit`", remedy)
         if self.clock_mhz is not None and estimates.knows_clocks:
@@ -138,6 +137,20 @@ class FitRequest(HardwareRequest):
                 f"and `beat_in={self.beat_in}` begin with {macs}; give a smaller one"
             )
         self.sized(device.family, self.lanes or _up(self.least_lanes, 4 * units), macs)
+
+    def _check_in_space(self) -> None:
+        """Check a request for a spatial build, as :meth:`check` does."""
+        self.check_spatial()
+        device = self.chosen.device
+        estimates = self.need_estimates("`fit`", f"give `family={device.family!r}`")
+        if estimates.spatial is None or estimates.spatial.clocks is None:
+            raise ConfigurationError(
+                f"`fit` has no clocks of spatial builds for {device.name}, since none of its family was "
+                f"routed: leave it out and give `family={device.family!r}`, or leave out `array='spatial'`"
+            )
+        for name in ("family", "clock_mhz", "fit_anyway"):
+            if name in self.model_fields_set:
+                raise ConfigurationError(f"`fit` with `array='spatial'` takes no `{name}`: leave it out")
 
     def need_estimates(self, option: str, remedy: str) -> Estimates:
         """Return the estimates of the device's family; ``option`` names it, and ``remedy`` is one without.
@@ -217,7 +230,8 @@ class Fit(Record):
         """A clause for people: what keeps a faster design from this device, whatever share this one takes."""
         if self.limited_by.startswith("the "):
             return f"limited by {self.limited_by}"
-        return f"a faster array would need too many {self.limited_by}"
+        what = "array" if self.estimate.loop_registers is None else "build"
+        return f"a faster {what} would need too many {self.limited_by}"
 
 
 @dataclass(frozen=True)
@@ -253,7 +267,7 @@ class _Design:
 
 
 @dataclass
-class _Excess:
+class Excess:
     """The resource whose limit a candidate exceeds most; none if it fits."""
 
     share: float = 1.0
@@ -274,7 +288,7 @@ class _Refused:
 
     candidate: _Candidate
     design: _Design | None
-    excess: _Excess
+    excess: Excess
 
 
 def fit_device(
@@ -593,10 +607,10 @@ class _Search:
             there.append(free if shape.kind in SKIPS else free + results)
         return max(there)
 
-    def _least(self, candidate: _Candidate) -> _Excess:
+    def _least(self, candidate: _Candidate) -> Excess:
         """Compare a lower bound of resources, for lanes and weights only, with the device."""
         numerics, family, device = self._numerics, self._family, self._device
-        excess = _Excess()
+        excess = Excess()
         lanes, macs = candidate.lanes, candidate.macs
         in_luts = lanes * candidate.lut_macs + candidate.lut_lanes if device.multipliers else lanes * macs
         logic = multiplier_luts(numerics.weight_bits, numerics.data_bits, 3, family)
@@ -625,9 +639,9 @@ class _Search:
             return 0
         return candidate.macs // 2 - min(candidate.macs, candidate.lut_macs + 1) // 2
 
-    def _excess(self, found: Estimate) -> _Excess:
+    def _excess(self, found: Estimate) -> Excess:
         """Compare an estimate with the device."""
-        excess = _Excess()
+        excess = Excess()
         for demand in demands(found, self._device):
             excess.compare(demand)
         return excess

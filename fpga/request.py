@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FamilyName
 from rtlstm.spec.parameters import HARDWARE, CoreOptions, Parameters, Size, TableMemory, WeightMemory
 from rtlstm.spec.program.spatial import LoopRegisters
@@ -11,6 +12,11 @@ from rtlstm.spec.record import Option
 
 ClockMhz = Annotated[float, Field(ge=1, le=1000)]
 Router = Literal["router1", "router2"]
+_OF_ARRAYS = (
+    *("lanes", "macs", "gate_units", "multipliers", "lut_lanes", "weight_memory"),
+    *("skip_zeros", "max_steps", "lane_sums", "wave_front"),
+)
+"""Options that a spatial build does not have."""
 ArrayKind = Literal["shared", "spatial"]
 """An array that computes all layers in turn, or logic for each layer."""
 Placer = Literal["heap", "static"]
@@ -193,3 +199,29 @@ class HardwareRequest(CoreOptions):
             **self.core_options,
             **more,
         )
+
+    def check_spatial(self) -> None:
+        """Raise a ConfigurationError if options for arrays are given, beside a spatial build."""
+        given = ", ".join(f"`{name}`" for name in _OF_ARRAYS if name in self.model_fields_set)
+        if given:
+            raise ConfigurationError(
+                f"a spatial build has no array, whose options are {given}: leave them out, or leave out "
+                "`array='spatial'`"
+            )
+        if self.decide is not None:
+            raise ConfigurationError(
+                f"`array='spatial'` gives the outputs of a step; leave it or `decide={self.decide!r}` out"
+            )
+        if self.tables != "direct":
+            raise ConfigurationError(
+                "`array='spatial'` has tables with one entry for each argument, not "
+                f"`tables={self.tables!r}`: leave it out; train a network for it with `tables='direct'`"
+            )
+
+    def check_loop(self) -> None:
+        """Raise a ConfigurationError if registers of a loop are given to an array."""
+        if self.loop_registers is not None:
+            raise ConfigurationError(
+                f"`loop_registers={self.loop_registers}` is for spatial builds: give `array='spatial'`, too, "
+                "or leave it out"
+            )

@@ -128,18 +128,19 @@ def fit_advice(
     device: FpgaDevice, board: str = "", other: str = "", cores: int = 1, spatial: bool = False
 ) -> str:
     """Return advice for a design that is too large for a device or board; ``other`` is another remedy."""
+    family = fpga_family(device.family).estimates
+    several = ["implement it with fewer `cores`"] if cores > 1 else []
     if spatial:
-        return (
-            f"generate it with {_SPATIAL_SIZE}, or with `table_memory='rom'` for fewer block RAMs, "
-            "or without `array='spatial'`, or choose a larger device"
-        )
+        known = family is not None and family.spatial is not None and cores == 1
+        chosen = f"`fit={board or device.name!r}`, which chooses its registers and memory of tables, or"
+        fitted = f"{chosen} with" if known else "`table_memory='rom'` for fewer block RAMs, or with"
+        remedies = [*several, f"generate it with {fitted} {_SPATIAL_SIZE}", *([other] if other else [])]
+        return f"{', '.join(remedies)}, or without `array='spatial'`, or choose a larger device"
     fewer = f"with {_ARRAY_SIZE}"
     # An array that is chosen for the device leaves no room for a second core.
-    family = fpga_family(device.family)
-    alone = cores == 1 and family.estimates is not None
-    clock = " and `clock_mhz`" if family.assumes_clock else ""
+    alone = cores == 1 and family is not None
+    clock = " and `clock_mhz`" if fpga_family(device.family).assumes_clock else ""
     fitted = f"with `fit={board or device.name!r}`{clock}, which chooses its array, or " if alone else ""
-    several = ["implement it with fewer `cores`"] if cores > 1 else []
     remedies = [*several, f"generate it {fitted}{fewer}", *([other] if other else [])]
     return f"{', '.join(remedies)}, or choose a larger device"
 
@@ -188,8 +189,8 @@ class FillLimits:
         return int(self.memories * there)
 
 
-def fill_limits(family: Estimates) -> FillLimits:
-    """Return the largest shares of the routed designs of a family.
+def fill_limits(family: Estimates, spatial: bool = False) -> FillLimits:
+    """Return the largest shares of the routed designs of a family: of spatial builds, or of others.
 
     No device can be filled completely. On ECP5, tiles for carry chains run out first
     (:mod:`rtlstm.fpga.netlist.ecp5`): nextpnr places the longest chains near their logic and then finds no
@@ -202,6 +203,10 @@ def fill_limits(family: Estimates) -> FillLimits:
     good = [each for each in family.routed if each.mhz is not None]
     chains = [each.chain_share for each in good if each.chain_share is not None]
     cells = max((each.cell_share for each in good), default=0.0)
+    known = None if family.spatial is None else family.spatial.clocks
+    if spatial and known is not None:
+        # Counted with their harness, which estimates leave out.
+        cells = 100 * RESERVE + max(each.cell_share for each in known.routed)
     blocks = [each.multiplier_share for each in good if each.multiplier_share is not None]
     return FillLimits(
         cells=max(family.assumed_fill, round(cells / 100 - RESERVE, 3)),

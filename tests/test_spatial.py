@@ -18,7 +18,7 @@ import rtlstm
 from rtlstm.gen.builds.hardware import ArrayRequest
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.backends import SimulatedDevice
-from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.spatial import BEHIND_SUMS, MOST_LOOP_REGISTERS, SpatialPlan
@@ -188,7 +188,6 @@ def test_a_network_is_trained_with_the_tables_of_a_spatial_build(tmp_path: Path)
         ({"scale_bits": 8}, "no scales of rows; leave out `scale_bits`"),
         ({"headroom_bits": 1}, "`headroom_bits` is for weights that are loaded later"),
         ({"capacities": {}}, "no program to load: leave out `capacities`"),
-        ({"fit": "lfe5u-25f-8"}, "`fit` chooses arrays, and no spatial builds yet"),
         ({"beat_in": 4}, r"`beat_in` \(4\) must be at most the 3 inputs"),
         ({"array": "shared", "loop_registers": 3}, "`loop_registers=3` is for spatial builds"),
     ],
@@ -205,6 +204,10 @@ def test_more_bits_than_direct_tables_take_are_refused(tmp_path: Path) -> None:
     """Interpolated tables, which help elsewhere, are no advice here: the message says so."""
     with pytest.raises(ConfigurationError, match="at most 12 .*which `array='spatial'` does not have"):
         rtlstm.compile(lstm(), folder=tmp_path / "build", calibration=X, array="spatial")
+    # Options that exclude each other come first.
+    for other in ({"lanes": 4}, {"headroom_bits": 1}, {"capacities": {}}):
+        with pytest.raises(ConfigurationError, match="leave"):
+            rtlstm.compile(lstm(), folder=tmp_path / "build", calibration=X, array="spatial", **other)
     fewer = {"array": "spatial", "data_bits": 12, "quick": True}
     rtlstm.compile(lstm(), folder=tmp_path / "build", calibration=X, **fewer)
 
@@ -283,14 +286,21 @@ def test_a_missed_clock_is_met_with_a_longer_loop_or_fewer_bits(
         assert done.code == 1 and f"fewer --cores, or generate the build with {said}\n" in done.err
 
 
-def test_a_device_that_is_too_small_is_refused(tmp_path: Path) -> None:
-    build = rtlstm.compile(
-        torch.nn.LSTM(3, 10), folder=tmp_path / "build", calibration=X, family="ecp5", **GIVEN
-    )
-    with pytest.raises(ConfigurationError, match=r"30 multipliers \(it has 28\).*without `array='spatial'`"):
+def test_a_device_that_is_too_small_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = GIVEN | {"folder": tmp_path / "build", "calibration": X}
+    build = rtlstm.compile(torch.nn.LSTM(3, 10), family="ecp5", **given)
+    with pytest.raises(ConfigurationError, match=r"30 multipliers \(it has 28\).*`multipliers=False`, or wi"):
         build.implement("lfe5u-25f")
+    # It begins with such products in LUTs, and stops at what it would synthesise them with.
+    monkeypatch.setattr("rtlstm.gen.builds.implement.find_yosys", find_nothing)
+    with pytest.raises(ToolError, match="nothing there"):
+        build.implement("lfe5u-25f", multipliers=False)
     # The other way out.
-    rtlstm.compile(torch.nn.LSTM(3, 10), folder=tmp_path / "build", calibration=X, fit="lfe5u-25f-8")
+    rtlstm.compile(torch.nn.LSTM(3, 10), **given | {"fit": "lfe5u-25f-8", "array": "shared"})
+
+
+def find_nothing() -> None:
+    raise ToolError("nothing there")
 
 
 def test_memories_of_tables_that_none_has_are_refused(tmp_path: Path) -> None:

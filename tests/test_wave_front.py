@@ -128,12 +128,12 @@ def test_builds_without_it_do_not_know_of_it() -> None:
 LEAVE_OUT = ": leave `wave_front` out"
 WIDE = Network(layers=(normal_lstm(np.random.default_rng(1), 3, 40),))
 OFF = {"wave_front": False}
-PARTS = f"reads others, is computed in parts or is a norm{LEAVE_OUT}"
+PARTS = "but the network has "
 REFUSED = {
     "streams": (two_lstms(), {"streams": 2}, "waits already: leave it out, or try `streams=1`"),
-    "reads": (CELL_NETWORKS["residuals"], {}, PARTS),
-    "projection": (CELL_NETWORKS["projections"], {}, PARTS),
-    "norm": (CELL_NETWORKS["norm"], {}, PARTS),
+    "reads": (CELL_NETWORKS["residuals"], {}, f"{PARTS}a layer that reads several results, .*{LEAVE_OUT}"),
+    "projection": (CELL_NETWORKS["projections"], {}, f"{PARTS}an LSTM with a projection{LEAVE_OUT}"),
+    "norm": (CELL_NETWORKS["norms_around_an_rnn"], {}, f"{PARTS}a norm{LEAVE_OUT}"),
     "first": (CELL_NETWORKS["dense_first_and_mixed"], {}, f"needs a recurrent layer first, .*{LEAVE_OUT}"),
     "groups": (WIDE, {"macs": 4}, "must take 16 cycles at most, not 390; choose more `lanes` or `macs`"),
 }

@@ -260,6 +260,36 @@ def sequence() -> Picture:
     return p
 
 
+def loop_in_space() -> Picture:
+    """The loop of an LSTM layer in space, with three registers: h, before the tables, and the cell's sum."""
+    p = Picture(33, 42)
+    p.wire((6, 0.5), (6, 2.5))
+    p.text(6.6, 1.2, "x")
+    p.box(1, 2.5, 14, "W x + b", "adders that rows share")
+    p.wire((8, 5.75), (8, 7.25))
+    p.box(1, 7.25, 14, "register", "the input's share", kept=True)
+    p.wire((8, 10.5), (8, 12), (14, 12), (14, 13))
+    p.box(11, 13, 15, "U h + the share", "adders that rows share")
+    p.wire((18.5, 16.25), (18.5, 17.75))
+    p.box(11, 17.75, 15, "register 1", "or block RAM of the tables", kept=True)
+    p.wire((18.5, 21), (18.5, 22.5))
+    p.box(11, 22.5, 15, "i, f, g, o: tables", "f c + i g: DSP blocks")
+    p.wire((18.5, 25.75), (18.5, 27.25))
+    p.box(11, 27.25, 15, "register 2", "f c + i g; o waits", kept=True)
+    p.wire((18.5, 30.5), (18.5, 32))
+    p.box(11, 32, 15, "o tanh(f c + i g)", "a table, a DSP block")
+    p.wire((18.5, 35.25), (18.5, 36.75))
+    p.box(11, 36.75, 15, "register 3", "h", kept=True)
+    p.wire((26, 38.4), (30.5, 38.4), (30.5, 14.6), (26, 14.6))
+    p.text(30, 26.5, "h", align="right")
+    p.wire((11, 28.9), (8.5, 28.9))
+    p.box(1, 27.25, 7.5, "c", "limited", kept=True)
+    p.wire((4.75, 27.25), (4.75, 24.1), (11, 24.1))
+    p.wire((18.5, 40), (18.5, 41.6))
+    p.text(19.1, 41.2, "h, to the next layer or the output")
+    return p
+
+
 def board() -> Picture:
     """The top level of a board."""
     p = Picture(35, 28.5)
@@ -381,6 +411,7 @@ DIAGRAMS: dict[str, Callable[[], Picture]] = {
     "datapath": datapath,
     "link-frame": link_frame,
     "linked-core": linked_core,
+    "loop-in-space": loop_in_space,
     "model-to-answer": model_to_answer,
     "sequence": sequence,
     "zynq": zynq,

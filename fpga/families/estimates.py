@@ -5,12 +5,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple, Self
 
 from rtlstm.spec.family import DEFAULT_PIPELINE
 from rtlstm.spec.inventory import MemorySpec, MultiplierSpec
-from rtlstm.spec.parameters import ceil_log2
+from rtlstm.spec.parameters import TableMemory, ceil_log2
 from rtlstm.spec.record import Record
 
 
@@ -172,6 +172,61 @@ class RoutedDesign(NamedTuple):
     """DSP blocks, where not all can be placed; else None."""
 
 
+class RoutedInSpace(NamedTuple):
+    """An LSTM that was placed and routed in space, with 4-bit weights, 8-bit data and odd codes of h."""
+
+    device: str
+    inputs: int
+    units: int
+    dense: int
+    """Outputs of a dense layer behind it; 0 without one."""
+    loop_registers: int
+    streams: int
+    table_memory: TableMemory
+    luts: int
+    """As synthesised, with the harness."""
+    cell_share: float
+    """Share of the device's logic cells, in percent."""
+    mhz: float
+
+
+@dataclass(frozen=True)
+class SpatialClocks:
+    """Clocks of a family's spatial builds, from the longest time between two registers in their plan."""
+
+    scale: float
+    """Factor of that time: operations, with the wires between neighbours, in ns."""
+    register: float
+    """What a register and its clock take of a period, in ns."""
+    wires: float
+    """Share by which all this is longer for each 10,000 LUTs."""
+    grade: str
+    """The speed grade of these times; others are in proportion to the family's clocks."""
+    routed: tuple[RoutedInSpace, ...]
+    """Builds to which they are fitted, and from which it follows how full a device may be."""
+
+    def mhz(self, period: float, luts: int, die: float, clocks: ClockModel, grade: str) -> float:
+        """Return the clock of a build with this period on a die, whose clocks have this factor."""
+        base = clocks.base_mhz
+        faster = base.get(grade, min(base.values())) / base[self.grade]
+        wires = 1 + self.wires * luts / 10_000
+        return 1000 * die * faster / ((self.scale * period + self.register) * wires)
+
+
+@dataclass(frozen=True)
+class SpatialFactors:
+    """A family's part of the estimates of spatial builds: factors of the parts, and clocks."""
+
+    luts: Mapping[str, float]
+    """LUTs for each unit of :func:`~rtlstm.fpga.spatial_parts.spatial_parts`; the factor of others is 1."""
+    ffs: Mapping[str, float]
+    """Flip-flops, likewise."""
+    chain_tiles: Mapping[str, float] = field(default_factory=dict)
+    """Tiles of carry chains, likewise."""
+    clocks: SpatialClocks | None = None
+    """None if none was routed."""
+
+
 class EthernetSizes(NamedTuple):
     """What a board's top takes in addition to a serial one if its link is on Ethernet."""
 
@@ -242,6 +297,8 @@ class Estimates(ABC):
     """Share of the DSP blocks, and of each kind of memory blocks, that a design may take: likewise."""
     routed: tuple[RoutedDesign, ...] = ()
     """Designs from which it follows how full a device may be; none without open place and route."""
+    spatial: SpatialFactors | None = None
+    """The factors of spatial builds; None if none of the family were measured."""
 
     @abstractmethod
     def map_memory(self, memory: MemorySpec) -> Mapped:

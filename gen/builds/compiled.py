@@ -432,7 +432,7 @@ def compile(
         pad=None if pad == "back" else pad,
         device=device,
     )
-    options = with_tables(options) if trained is None else options
+    options = with_tables(options, capacities) if trained is None else options
     given_device = trained.device if trained is not None else device
     if given_device is not None:
         check_alone(options, fit=fit, name=name, capacities=capacities)

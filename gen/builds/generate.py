@@ -33,6 +33,7 @@ from rtlstm.gen.builds.hardware import (
     SPATIAL,
     ArrayRequest,
     Asked,
+    check_constants,
     choose_sizes,
     device_hardware,
     device_settings,
@@ -41,6 +42,7 @@ from rtlstm.gen.builds.hardware import (
     refuse_capacities,
     with_capacity,
 )
+from rtlstm.gen.builds.in_space import fit_in_space, space_note
 from rtlstm.gen.builds.report import BuildReport, create_report, find_fit
 from rtlstm.gen.builds.report_html import render_report
 from rtlstm.gen.frontends.reading import InitialState, ModelReport
@@ -153,7 +155,7 @@ class BuildRequest:
     @property
     def in_space(self) -> bool:
         """Whether the build is a spatial one."""
-        return self.array is not None and self.array.array == "spatial"
+        return any(each is not None and each.array == "spatial" for each in (self.array, self.fit))
 
     @property
     def hardware(self) -> TargetHardware | None:
@@ -186,15 +188,7 @@ class BuildRequest:
                 "state `lanes` and `macs`, or leave out `skip_zeros`"
             )
         if self.in_space:
-            refuse_capacities(
-                self.capacities,
-                "a spatial build has no program to load: leave out `capacities`, or `array='spatial'`",
-            )
-            if headroom_bits:
-                raise ConfigurationError(
-                    "`headroom_bits` is for weights that are loaded later, and those of a spatial build are "
-                    "constants: leave it out"
-                )
+            check_constants(self.capacities, headroom_bits)
         if self.array is not None and self.array.skip_zeros:
             refuse_capacities(self.capacities, no_loadable_program())
         if self.trained is not None:
@@ -220,6 +214,16 @@ class BuildRequest:
         """Return the hardware's sizes, given or chosen; errors as those of :func:`choose_sizes`."""
         asked = self.fit or self.array or ArrayRequest(tables=self.numbers.tables)
         return self.parameters or choose_sizes(name, quantised, asked)[0]
+
+    def settled(self, name: str, quantised: QuantizedNetwork) -> tuple["BuildRequest", Fit | None]:
+        """Return the request with the spatial build that is chosen for its device, if it asks for one.
+
+        Errors as those of :func:`~rtlstm.gen.builds.in_space.fit_in_space`.
+        """
+        if self.fit is None or not self.in_space:
+            return self, None
+        array, fit = fit_in_space(name, quantised, self.fit)
+        return replace(self, array=array, fit=None), fit
 
     def manifest(
         self, name: str, quantised: QuantizedNetwork, parameters: Parameters
@@ -402,8 +406,9 @@ def _design(
             network, settings, data, hardware, initial_state=request.initial_state, progress=progress
         )
         quantised = quantise_with(network, settings, choices, hardware)
-    fit, hardware_given = None, hardware_options(request.fit or request.array)
+    hardware_given, device = hardware_options(request.fit or request.array), request.fit
     notes: tuple[str, ...] = ()
+    request, fit = request.settled(name, quantised)
     if request.fit is not None:
         try:
             parameters, fit = choose_sizes(name, quantised, request.fit)
@@ -426,8 +431,10 @@ def _design(
     model_name = _model_name(network, request.source)
     if request.name is None and (renamed := explain_build_name(model_name)) is not None:
         notes += (renamed,)
-    notes += _device_notes(parameters.family, request.fit)
+    notes += _device_notes(parameters.family, device)
     notes += skipped
+    if request.fit is not None and fit is not None and choices is not None:
+        notes += space_note(network, settings, choices, request.fit, manifest, fit.clock_mhz)
     if choices is None:
         return Design(settings, quantised, manifest, notes, fit)
     asked = Asked(

@@ -31,11 +31,6 @@ from rtlstm.spec.program.spatial import SpatialPlan
 from rtlstm.spec.program.wave import takes_wave
 from rtlstm.spec.record import Record, option_values
 
-_OF_ARRAYS = (
-    *("lanes", "macs", "gate_units", "multipliers", "lut_lanes", "weight_memory"),
-    *("skip_zeros", "max_steps", "lane_sums", "wave_front"),
-)
-"""Options that a spatial build does not have."""
 _CLOCKS: Mapping[int, float] = {1: 26.5, 2: 51.0, 3: 72.6, 6: 95.2, 9: 154.7}
 """MHz of LSTM 8 -> 8 with so many registers in its loop, as routed (notes/spatial.md); of 6, a prototype's.
 Others are much in proportion."""
@@ -71,32 +66,10 @@ class ArrayRequest(HardwareRequest):
                 "out `clock_mhz`"
             )
         if self.array == "spatial":
-            self._check_spatial()
-        elif self.loop_registers is None:
-            self.largest()
+            self.check_spatial()
         else:
-            raise ConfigurationError(
-                f"`loop_registers={self.loop_registers}` is for spatial builds: give `array='spatial'`, too, "
-                "or leave it out"
-            )
-
-    def _check_spatial(self) -> None:
-        """Refuse what is for arrays."""
-        given = ", ".join(f"`{name}`" for name in _OF_ARRAYS if name in self.model_fields_set)
-        if given:
-            raise ConfigurationError(
-                f"a spatial build has no array, whose options are {given}: leave them out, or leave out "
-                "`array='spatial'`"
-            )
-        if self.decide is not None:
-            raise ConfigurationError(
-                f"`array='spatial'` gives the outputs of a step; leave it or `decide={self.decide!r}` out"
-            )
-        if self.tables != "direct":
-            raise ConfigurationError(
-                "`array='spatial'` has tables with one entry for each argument, not "
-                f"`tables={self.tables!r}`: leave it out; train a network for it with `tables='direct'`"
-            )
+            self.check_loop()
+            self.largest()
 
     def spatial_plan(self, network: QuantizedNetwork) -> SpatialPlan | None:
         """Return the plan of a spatial build; None for an array.
@@ -133,9 +106,30 @@ class ArrayRequest(HardwareRequest):
         return self.sized(self.family or GENERIC, lanes, macs, factor_bits=factor_bits)
 
 
-def with_tables(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with the kind of tables that a spatial build has, if they name none."""
-    return ({"tables": "direct"} if options.get("array") == "spatial" else {}) | dict(options)
+def with_tables(options: Mapping[str, Any], capacities: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """Return options with the kind of tables that a spatial build has, if they name none.
+
+    Raises ConfigurationError if some are given that such a build does not have: before any message about
+    bits, which may be those of other tables.
+    """
+    if options.get("array") != "spatial":
+        return dict(options)
+    found = {"tables": "direct"} | dict(options)
+    HardwareRequest(**option_values(HardwareRequest, found)).check_spatial()
+    check_constants(capacities, found.get("headroom_bits"))
+    return found
+
+
+def check_constants(capacities: Mapping[str, int] | None, headroom_bits: int | None) -> None:
+    """Raise a ConfigurationError if what is for weights that are loaded is given to a spatial build."""
+    refuse_capacities(
+        capacities, "a spatial build has no program to load: leave out `capacities`, or `array='spatial'`"
+    )
+    if headroom_bits:
+        raise ConfigurationError(
+            "`headroom_bits` is for weights that are loaded later, and those of a spatial build are "
+            "constants: leave it out"
+        )
 
 
 def check_hardware(fit: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -222,6 +216,15 @@ def _spatial_sizes(network: QuantizedNetwork, request: ArrayRequest) -> Paramete
         table_memory=request.table_memory or "ram",
         **request.core_options | {"beat_in": beat},
     )
+
+
+def in_space(name: str, network: QuantizedNetwork, request: ArrayRequest) -> Manifest:
+    """Return the manifest of a spatial build.
+
+    Raises ConfigurationError if there is none of such a network, or the user's choices cannot be built.
+    """
+    parameters, plan = _spatial_sizes(network, request), request.spatial_plan(network)
+    return Manifest.create(name, network.shapes, parameters, network.numerics, network.passes, spatial=plan)
 
 
 def _smaller(

@@ -153,11 +153,16 @@ class SpatialReport(Record):
         )
 
     @property
+    def how_often(self) -> str:
+        """How often a step begins while all streams have some."""
+        every = self.shared_interval_cycles
+        return "every cycle" if every == 1 else f"every {every} cycles"
+
+    @property
     def text(self) -> str:
         """What stands where other builds have their array."""
-        every = self.shared_interval_cycles
-        how_often = "every cycle" if every == 1 else f"every {every} cycles"
-        shared = f", a step of any stream {how_often}" if every < self.loop_registers else ""
+        fewer = self.shared_interval_cycles < self.loop_registers
+        shared = f", a step of any stream {self.how_often}" if fewer else ""
         registers = f"{self.loop_registers} register{'s' * (self.loop_registers > 1)}"
         return (
             f"none: in space, {registers} in the loop of h, {self.adders:,} adders with "
@@ -285,7 +290,11 @@ class BuildReport(Record):
             estimated = "" if chosen.clock_assumed else "an estimated "
             assumed = f" at an assumed {chosen.fmax_mhz:g} MHz" if chosen.clock_assumed else ""
             parts.append(f"{took}, {estimated}{chosen.step_latency_us:.4g} us on {where}{assumed}{misfit}")
-        if self.max_steps is None and self.cycles.step_interval_cycles > self.cycles.step_latency_cycles:
+        if self.spatial is not None:
+            mhz = None if chosen is None else chosen.clock_mhz
+            taken = "" if mhz is None else f", {1000 * self.spatial.shared_interval_cycles / mhz:.3g} ns"
+            parts.append(f"the next step can follow {self.spatial.how_often}{taken}")
+        elif self.max_steps is None and self.cycles.step_interval_cycles > self.cycles.step_latency_cycles:
             parts.append(f"the next step can follow after {self.cycles.step_interval_cycles:,} cycles")
         text = "; ".join(parts)
         return text[0].upper() + text[1:] + "."

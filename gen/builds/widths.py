@@ -253,7 +253,8 @@ class Widths:
                 network, settings, build.data, hardware, self._searched, initial_state=begin
             )
             quantised = quantise_with(network, settings, choices, hardware)
-            manifest, _ = request.manifest(name, quantised, request.sizes(name, quantised))
+            settled, _ = request.settled(name, quantised)
+            manifest, _ = settled.manifest(name, quantised, settled.sizes(name, quantised))
         except ConfigurationError as refused:
             return WidthErrors(**about, rms_error=None, max_abs_error=None, refusal=str(refused))
         whole = fixed_outputs(quantised, self._samples) - self._reference.y

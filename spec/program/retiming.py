@@ -21,6 +21,7 @@ _TIMES: Mapping[NodeKind, float] = {
     "clamp": 3.0,
     "table": 4.0,
     "pieces": 13.0,
+    "odd": 1.0,
 }
 """Times of operations on an LFE5U-25F-8 in ns, wires included, about as in routed LSTM builds: they
 only say what is longer than what."""
@@ -149,8 +150,8 @@ class LayerTimes:
         )
 
 
-def choose_stages(layers: Sequence[LayerTimes], loop: int) -> tuple[LayerStages, ...]:
-    """Return the stages of layers with the shortest period that all loops of ``loop`` registers allow."""
+def choose_stages(layers: Sequence[LayerTimes], loop: int) -> tuple[float, tuple[LayerStages, ...]]:
+    """Return the shortest period that all loops of ``loop`` registers allow, and the layers' stages then."""
     # Without a loop, a layer has as many registers as one would have.
     loops = any(layer.recurrent for layer in layers)
     period = _PERIOD_STEP
@@ -160,5 +161,5 @@ def choose_stages(layers: Sequence[LayerTimes], loop: int) -> tuple[LayerStages,
         if len(whole) == len(found):
             chosen = tuple(chain.from_iterable(whole))
             if loops or all(each.registers - each.input <= loop for each in chosen):
-                return chosen
+                return period, chosen
         period += _PERIOD_STEP

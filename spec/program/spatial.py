@@ -157,6 +157,18 @@ class SpatialPlan(Record):
 
     def stages(self, shapes: Sequence[LayerShape], numerics: Numerics) -> tuple[LayerStages, ...]:
         """Return where registers stand in the layers."""
+        found = iter(
+            choose_stages(self._times(shapes, numerics), self.loop_registers)[1]
+            if numerics.fused_lstm is None
+            else [self._fused_stages(shape) for shape in shapes if shape.kind not in SKIPS]
+        )
+        return tuple(NO_STAGES if shape.kind in SKIPS else next(found) for shape in shapes)
+
+    def period(self, shapes: Sequence[LayerShape], numerics: Numerics) -> float:
+        """Return the longest time between two registers, in about ns: estimates of clocks follow it."""
+        return choose_stages(self._times(shapes, numerics), self.loop_registers)[0]
+
+    def _times(self, shapes: Sequence[LayerShape], numerics: Numerics) -> list[LayerTimes]:
         times, products = list[LayerTimes](), list[float]()
         for index, (layer, shape) in enumerate(zip(self.layers, shapes, strict=True)):
             products += [adders_time(matrix.shape[1], numerics.weight_bits) for matrix in layer.matrices]
@@ -168,12 +180,7 @@ class SpatialPlan(Record):
             else:
                 times.append(found)
             products = []
-        stages = iter(
-            choose_stages(times, self.loop_registers)
-            if numerics.fused_lstm is None
-            else [self._fused_stages(shape) for shape in shapes if shape.kind not in SKIPS]
-        )
-        return tuple(NO_STAGES if shape.kind in SKIPS else next(stages) for shape in shapes)
+        return times
 
     def _fused_stages(self, layer: LayerShape) -> LayerStages:
         before = self.input_registers if layer.recurrent else 0

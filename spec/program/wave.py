@@ -77,6 +77,16 @@ def _most(op: Op, parameters: Parameters) -> int:
     return op.results - parameters.pipeline.operand
 
 
+_OTHERS = {
+    "norm": "a norm",
+    "product": "a product of results",
+    "gru_reset": "a GRU that resets h before its product",
+    "gru_candidate": "a GRU that resets h before its product",
+    "recall": "an LSTM with norms",
+}
+"""What a network has with layers of these kinds, which have no name in it."""
+
+
 def check_wave(shapes: Sequence[LayerShape], passes: Passes = ()) -> None:
     """Refuse layers whose steps cannot follow each other so. Raises ConfigurationError."""
     if passes:
@@ -84,21 +94,22 @@ def check_wave(shapes: Sequence[LayerShape], passes: Passes = ()) -> None:
             "`wave_front` is for steps that come one by one, but a network with a reverse direction takes "
             f"whole sequences, a layer after the other: {_LEAVE_OUT}"
         )
+    for index, shape in enumerate(shapes):
+        other = _OTHERS.get(shape.kind)
+        if shape.feedback:
+            other = other or "an LSTM with a projection"
+        elif shape.kind not in ("lstm", "gru", "unit", "rnn", "dense") or (index and shape.before != 1):
+            other = other or "a layer that reads several results, or not those of the one before"
+        if other is not None:
+            raise ConfigurationError(
+                "`wave_front` is for layers that read the one before them and their h, but the network has "
+                f"{other}: {_LEAVE_OUT}"
+            )
     if not shapes[0].recurrent:
         raise ConfigurationError(
-            f"`wave_front` needs a recurrent layer first, but {shapes[0].name!r} is a layer of kind "
-            f"{shapes[0].kind!r}: {_LEAVE_OUT}"
+            f"`wave_front` needs a recurrent layer first, which reads its h, but {shapes[0].name!r} does "
+            f"not: {_LEAVE_OUT}"
         )
-    for index, shape in enumerate(shapes):
-        if (
-            shape.kind not in ("lstm", "gru", "unit", "rnn", "dense")
-            or shape.feedback
-            or (index and shape.before != 1)
-        ):
-            raise ConfigurationError(
-                f"`wave_front` is for layers that read the one before them and their h, but {shape.name!r} "
-                f"reads others, is computed in parts or is a norm: {_LEAVE_OUT}"
-            )
 
 
 def _check_reads(op: Op, shape: LayerShape, parameters: Parameters) -> None:

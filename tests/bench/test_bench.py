@@ -9,12 +9,17 @@ import pytest
 from typer.testing import CliRunner
 
 from rtlstm.bench import benchmark
-from rtlstm.bench.hardware import build_shape, describe, measure_cycles, post_route, predict_cycles
+from rtlstm.bench.hardware import (
+    build_shape,
+    describe,
+    estimated_clock,
+    measure_cycles,
+    post_route,
+    predict_cycles,
+)
 from rtlstm.bench.records import BenchResult
 from rtlstm.bench.shapes import SHAPES, find_shapes
 from rtlstm.cli.main import app
-from rtlstm.gen.quantise.quantiser import quantise
-from rtlstm.spec.manifest import Manifest
 
 pytestmark = pytest.mark.rtl
 
@@ -106,13 +111,20 @@ def test_csv_has_the_figures_of_the_json_object(builds: Path, found: BenchResult
     assert float(row["anchors.0.highest_us"]) == shape.anchors[0].highest_us
 
 
-@pytest.mark.parametrize("name", ["traffic20", "toptag", "mnist32"])
+@pytest.mark.parametrize("name", ["traffic20", "toptag", "mnist32", "nam16_space", "dropbear_wave"])
 def test_prediction_needs_no_weights(name: str) -> None:
     shape = SHAPES[name]
-    manifest = Manifest.of(name, quantise(shape.network(), shape.settings), shape.parameters)
+    manifest = shape.manifest()
     assert predict_cycles(shape).cycles.model_dump(exclude={"layers"}) == manifest.cycles.model_dump(
         exclude={"layers"}
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["nam16_space", "dropbear_wave"])
+def test_networks_in_space_and_in_a_wave_front_are_as_predicted(name: str, tmp_path: Path) -> None:
+    build_shape(SHAPES[name], tmp_path)
+    assert measure_cycles(SHAPES[name], tmp_path, 24).agrees
 
 
 @pytest.mark.slow
@@ -157,11 +169,19 @@ def no_engines(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_engines")
 def test_without_rtl_nothing_is_built(tmp_path: Path) -> None:
     """What :func:`test_without_rtl_says_so` says of the hardware, without the times of this machine."""
-    done = CliRunner().invoke(app, ["bench", "traffic20", "--quick", "--no-rtl", "-o", str(tmp_path / "no")])
+    names = ["traffic20", "nam16_space", "dropbear_wave"]
+    words = ["bench", *names, "--quick", "--no-rtl", "--goals", "-o", str(tmp_path / "no")]
+    done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.stderr
     latency = predict_cycles(SHAPES["traffic20"]).cycles.step_latency_cycles
     assert f" {latency:,}* " in done.stdout
-    assert "* predicted only, not asked for (--no-rtl): traffic20" in done.stderr
+    assert f"* predicted only, not asked for (--no-rtl): {', '.join(names)}" in done.stderr
+    # Both kinds: in space at a clock that is estimated, and with an array.
+    (space,) = re.findall(r"^ *nam16_space .*space, 1 .*", done.stdout, re.M)
+    mhz = estimated_clock(SHAPES["nam16_space"]).mhz
+    assert f" {mhz:g} ~ " in space and f"{1 / mhz:.3g}" in space
+    assert estimated_clock(SHAPES["nam16"]) is None
+    assert predict_cycles(SHAPES["dropbear_wave"]).cycles.step_interval_cycles == 21
     assert not (tmp_path / "no").exists()
 
 

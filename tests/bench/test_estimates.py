@@ -5,12 +5,11 @@ import json
 import pytest
 
 import rtlstm.bench.estimates as module
-from rtlstm.bench.estimates import CASES, EstimateResult, fit_clocks, fit_factors
+from rtlstm.bench.estimates import CASES, EstimateResult, factors_in_use, fit_clocks, fit_factors
 from rtlstm.bench.shapes import SHAPES
 from rtlstm.cli.main import main
-from rtlstm.fpga.core_parts import ff_parts, lut_parts
 from rtlstm.fpga.devices import find_device
-from rtlstm.fpga.estimate import estimate
+from rtlstm.fpga.estimate import estimate, parts_of
 from rtlstm.fpga.families.base import estimated_families, fpga_family
 from rtlstm.fpga.families.estimates import RoutedDesign
 
@@ -20,15 +19,16 @@ def result(case, scale: float = 1.0, **changes: object) -> EstimateResult:
     made, chosen = case.manifest(), find_device(case.device)
     family = fpga_family(chosen.device.family).need_estimates()
     found = estimate(made, chosen)
-    parts = lut_parts(made, family, chosen.device.multipliers > 0)
-    registers = ff_parts(made, family, chosen.device.multipliers > 0)
-    luts = sum(size * family.luts.get(name, 1 / scale) * scale for name, size in parts.items())
-    ffs = sum(size * family.ffs[name] * scale for name, size in registers.items())
+    parts, registers, _ = parts_of(made, family, chosen.device.multipliers > 0)
+    factors = family if made.spatial is None else family.spatial
+    luts = sum(size * factors.luts.get(name, 1 / scale) * scale for name, size in parts.items())
+    ffs = sum(size * factors.ffs.get(name, 1 / scale) * scale for name, size in registers.items())
     fields = {
         "name": case.name,
         "device": chosen.device.name,
         "lanes": made.parameters.lanes,
         "macs": made.parameters.macs,
+        "spatial": made.spatial is not None,
         "luts": round(luts),
         "estimated_luts": found.luts,
         "lut_error": 0.0,
@@ -80,15 +80,15 @@ def test_flip_flops_of_ice40_are_what_was_synthesised(name):
 
 def test_fit_keeps_what_agrees_and_follows_what_does_not():
     same = fit_factors([result(case) for case in QUICK])
-    for family in estimated_families():
-        now = fpga_family(family).need_estimates()
-        assert same[family]["luts"] == pytest.approx(dict(now.luts), rel=0.02)
-        assert same[family]["ffs"] == pytest.approx(dict(now.ffs), rel=0.02)
+    assert same.keys() == factors_in_use().keys()
+    for name, now in factors_in_use().items():
+        assert same[name]["luts"] == pytest.approx(now["luts"], rel=0.02)
+        assert same[name]["ffs"] == pytest.approx(now["ffs"], rel=0.02)
     more = [result(case, 1.2) for case in QUICK]
     fitted = fit_factors(more)
     for row in more:
-        family = find_device(row.device).device.family
-        now = sum(size * fitted[family]["ffs"][name] for name, size in row.registers.items())
+        ffs = fitted[find_device(row.device).device.family + ", in space" * row.spatial]["ffs"]
+        now = sum(size * ffs.get(name, 1.0) for name, size in row.registers.items())
         assert now == pytest.approx(row.ffs, rel=0.02)
     assert fit_factors(more[:1]).keys() == {"ecp5"}
 

@@ -1,0 +1,117 @@
+"""Estimates of spatial builds, and their choice for a device."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.lazy import torch
+from support.quick import quick
+
+import rtlstm
+from rtlstm.bench.shapes import Shape
+from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.estimate import Estimate, estimate
+from rtlstm.fpga.families.base import fpga_family
+from rtlstm.fpga.families.estimates import RoutedInSpace
+from rtlstm.gen.builds.hardware import SPATIAL, ArrayRequest, in_space
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.spec.errors import ConfigurationError
+
+ROUTED = fpga_family("ecp5").need_estimates().spatial.clocks.routed
+GIVEN = {"weight_bits": 4, "data_bits": 6, "gate_bits": 6}
+X = np.random.default_rng(1).normal(size=(9, 2, 3))
+
+
+def lstm(units: int = 4) -> Any:
+    torch.manual_seed(0)
+    return torch.nn.LSTM(3, units)
+
+
+def estimate_in_space(routed: RoutedInSpace) -> Estimate:
+    dense = (routed.dense,) if routed.dense else ()
+    sizes = {"inputs": routed.inputs, "units": (routed.units,), "dense": dense}
+    shape = Shape(name="routed", origin="", steps=1, family="ecp5", **sizes)
+    bits = {"weight_bits": 4, "data_bits": 8, "gate_bits": 8, "cell_bits": 12}
+    settings = QuantizationSettings(**bits, tables="direct", hidden_rounding="odd")
+    asked = {"loop_registers": routed.loop_registers, "streams": routed.streams, "tables": "direct"}
+    asked |= {"table_memory": "rom"} if routed.table_memory == "rom" else {}
+    request = ArrayRequest(array="spatial", family="ecp5", **asked)
+    manifest = in_space("routed", quantise(shape.network(), settings, hardware=SPATIAL), request)
+    found = estimate(manifest, find_device(routed.device))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("number", quick(range(len(ROUTED)), 3))
+def test_estimates_are_near_what_was_routed(number: int) -> None:
+    """Weights are others than those that were routed, of the same bits."""
+    routed = ROUTED[number]
+    found = estimate_in_space(routed)
+    assert found.fits and found.loop_registers == routed.loop_registers
+    assert found.multipliers == 3 * routed.units
+    assert found.block_rams == (4 * routed.units if routed.table_memory == "ram" else 0)
+    assert found.fmax_mhz == pytest.approx(routed.mhz, rel=0.15)
+    assert 0.75 * routed.luts < found.luts < 1.1 * routed.luts
+
+
+def test_a_device_gets_the_registers_with_the_shortest_step(tmp_path: Path) -> None:
+    given = {"array": "spatial", "calibration": X, "quick": True} | GIVEN
+    build = rtlstm.compile(lstm(), folder=tmp_path / "build", fit="lfe5u-25f-8", **given)
+    report = build.report()
+    assert report.fit is not None and report.fit.estimate.loop_registers == report.spatial.loop_registers == 1
+    assert report.fit.tried == 9 and "limited by the network" in report.fit.limit_text
+    assert report.estimates[0].device == "lfe5u-25f-8" and len(report.estimates) > 1
+    assert "the next step can follow every cycle, " in report.verdict
+    with build.open("golden") as core:
+        np.testing.assert_array_equal(core.run(X)[0], build.run(X)[0])
+    # With several streams, the steps of all count.
+    several = rtlstm.compile(lstm(), folder=tmp_path / "several", fit="lfe5u-25f-8", streams=9, **given)
+    assert several.report().spatial.loop_registers == 9
+    few = {"loop_registers": 3, "table_memory": "rom"}
+    stated = rtlstm.compile(lstm(), folder=tmp_path / "stated", fit="lfe5u-25f-8", **given, **few)
+    assert stated.report().fit.limit_text == (
+        "limited by the sizes that were given (loop registers, table memory)"
+    )
+
+
+def test_what_fits_no_device_is_said_with_what_was_needed(tmp_path: Path) -> None:
+    def compile(units: int, **more: object) -> Any:
+        given = {"calibration": X[:, :, :3], "fit": "lfe5u-25f-8", "quick": True} | GIVEN | more
+        return rtlstm.compile(lstm(units), folder=tmp_path / "build", **given)
+
+    with pytest.raises(ConfigurationError, match="not fit lfe5u-25f, in space: the nearest takes 30 mul"):
+        compile(10, array="spatial")
+    # Two ways out.
+    compile(10)
+    compile(10, array="spatial", fit="lfe5u-45f-8")
+    with pytest.raises(ConfigurationError, match=r"63 block RAMs \(of 56\); give fewer .* or `gate_bits`"):
+        compile(9, array="spatial", weight_bits=8, data_bits=8, gate_bits=10)
+    compile(9, array="spatial", weight_bits=8, data_bits=8, gate_bits=8)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fit": "lifcl-40"}, "`fit` has no clocks of spatial builds for lifcl-40"),
+        ({"fit": "lfe5u-25f-8", "fit_anyway": True}, "takes no `fit_anyway`: leave it out"),
+        ({"fit": "lfe5u-25f-8", "lanes": 4}, "whose options are `lanes`: leave them out"),
+        ({"fit": "lfe5u-25f-8", "array": "shared", "loop_registers": 3}, "is for spatial builds: give"),
+    ],
+)
+def test_options_that_a_device_in_space_does_not_take_are_refused(
+    options: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        rtlstm.compile(
+            lstm(), folder=tmp_path / "build", calibration=X, **{"array": "spatial"} | GIVEN | options
+        )
+
+
+def test_an_array_for_a_device_says_what_a_spatial_build_would_take(tmp_path: Path) -> None:
+    given = {"calibration": X, "fit": "lfe5u-25f-8", "quick": True} | GIVEN
+    build = rtlstm.compile(lstm(), folder=tmp_path / "build", **given)
+    (note,) = [each for each in build.report().notes if "in space" in each]
+    assert "steps would follow each other in an estimated " in note and "none are loaded later" in note
+    other = rtlstm.compile(lstm(), folder=tmp_path / "other", **given | {"fit": "up5k"})
+    assert not any("in space" in each for each in other.report().notes)
