@@ -22,7 +22,8 @@ def met_by(name: str, simulator: str, folder: Path, short: bool = False) -> dict
     script = write_script(rare_build(name), folder, short)
     with Accelerator.open(folder, simulator, verify=False) as core:
         met = play(script, core)
-    assert script.acts[-1].shown["CELL_SATURATIONS"] > 0
+    # What a GRU keeps is between the old value and the candidate.
+    assert script.acts[-1].shown["CELL_SATURATIONS"] > 0 or name == "space_gru"
     return met
 
 

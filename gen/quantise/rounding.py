@@ -304,4 +304,5 @@ def _few_digits(values: Floats, nearest: Floats, most: int, price: float) -> Flo
     """Return integers near values at which the square of the difference is cheapest, with their digits."""
     codes = np.clip(nearest + np.array(_NEAR)[:, None], -most, most)
     costs = (codes - values) ** 2 + price * count_digits(codes.astype(np.int64))
-    return np.take_along_axis(codes, np.argmin(costs, axis=0)[None], axis=0)[0]
+    cheapest: Floats = np.take_along_axis(codes, np.argmin(costs, axis=0)[None], axis=0)[0]
+    return cheapest

@@ -4,6 +4,7 @@ A script is what a core is told and how it must answer, as golden device and sec
 counts which rare cases the core is given. Each core that plays the script is compared with it.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from rtlstm.spec.numerics import QuantizedDense, QuantizedNetwork, QuantizedRecu
 from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.schedule import step_cycles
+from rtlstm.spec.program.spatial import SpatialPlan
 from rtlstm.spec.registers import Register
 from support.random_builds import write_build
 from support.second_model import SecondModel, State, limit_events, of_unit, rounding_events
@@ -49,18 +51,18 @@ NARROW = QuantizationSettings(
 )
 """So few bits that a few thousand draws meet every tie and limit."""
 
+LOADED = {"other weights loaded", "weights read back"}
 CONTROL = {
     "state written",
     "stream reset",
     "stream reset while it computes",
-    "other weights loaded",
-    "weights read back",
+    *LOADED,
     "input stalls",
     "output not wanted",
     "input waits for an output that is held",
     "registers read",
 }
-"""What happens between and beside steps."""
+"""What happens between and beside steps; weights are loaded where they are no constants."""
 
 CONSTANT = (Register.ID, Register.BUILD, Register.VERSION, Register.SHAPE, Register.CAPACITY)
 COUNTED = 1 << 12
@@ -84,6 +86,11 @@ class RareBuild:
     network: QuantizedNetwork
     manifest: Manifest
     cases: frozenset[str]
+
+    @property
+    def control(self) -> set[str]:
+        """What of :data:`CONTROL` it can meet."""
+        return CONTROL - (set() if self.manifest.spatial is None else LOADED)
 
     def write(self, folder: Path) -> Path:
         """Write the build folder."""
@@ -131,10 +138,10 @@ def _norm(rng: Generator, centre: bool, epsilon: float) -> Norm:
     return Norm(values=UNITS, gain=gain, bias=bias, centre=centre, epsilon=epsilon)
 
 
-def _gru(rng: Generator) -> Gru:
-    shapes = (3 * UNITS, UNITS), (3 * UNITS, UNITS), (3 * UNITS,), (3 * UNITS,)
+def _gru(rng: Generator, inputs: int = UNITS, reset_after: bool = True) -> Gru:
+    shapes = (3 * UNITS, inputs), (3 * UNITS, UNITS), (3 * UNITS,), (3 * UNITS,)
     w_ih, w_hh, bias_ih, bias_hh = (rng.normal(size=shape) * 2 for shape in shapes)
-    return Gru(w_ih=w_ih, w_hh=w_hh, bias_ih=bias_ih, bias_hh=bias_hh)
+    return Gru(w_ih=w_ih, w_hh=w_hh, bias_ih=bias_ih, bias_hh=bias_hh, reset_after=reset_after)
 
 
 def _build(
@@ -143,17 +150,22 @@ def _build(
     parameters: Parameters,
     cases: set[str],
     settings: QuantizationSettings = NARROW,
+    loop_registers: int | None = None,
 ) -> RareBuild:
-    """Calibrated on small inputs, so that dense layers are limited on large ones."""
+    """Calibrated on small inputs, so that dense layers are limited on large ones; in space, if it has
+    ``loop_registers``."""
     data = np.random.default_rng(5).uniform(-0.2, 0.2, (6, 2, INPUTS))
     network = quantise(Network(layers=tuple(layers)), settings, data)
-    manifest = Manifest.of(name, network, parameters)
+    plan = None if loop_registers is None else SpatialPlan.of(network, loop_registers)
+    manifest = Manifest.of(name, network, parameters, spatial=plan)
     units = parameters.gate_units
     every = {of_unit(case, unit, units) for case in cases for unit in range(units)}
     return RareBuild(network, manifest, frozenset(every | {"input: lowest code"}))
 
 
 _TWO = {"gate_units": 2, "macs": 2, "lanes": 8, "streams": 2}
+_BETWEEN = {event for event in rounding_events("kept value") if not re.search("beyond|tie at", event)}
+_SPACE = {"lanes": 4, "macs": 2, "beat_out": 2, "tables": "direct"}
 _RELU = {f"relu: {case}" for case in ("negative", "zero", "tie, positive", "at +max", "one beyond +max")}
 _IDENTITY = limit_events("identity") | {f"identity: tie, {sign}" for sign in ("positive", "negative")}
 _MADE: dict[str, Callable[[Generator], RareBuild]] = {
@@ -198,6 +210,22 @@ _MADE: dict[str, Callable[[Generator], RareBuild]] = {
         # Outputs of few bits would hide the last ones of variances and roots. With so large an epsilon, the
         # small inputs of the calibration give a range that others leave.
         NARROW.replace(data_bits=6, output_bits=16),
+    ),
+    "space": lambda rng: _build(
+        "space",
+        [_lstm(rng), _dense(rng, UNITS, 3, "identity")],
+        Parameters(**_SPACE, streams=2),
+        _LSTM | _IDENTITY,
+        NARROW.replace(tables="direct"),
+        loop_registers=3,
+    ),
+    "space_gru": lambda rng: _build(
+        "space_gru",
+        [_gru(rng, INPUTS, reset_after=False)],
+        Parameters(**_SPACE, streams=1),
+        _PREACTIVATION | _BETWEEN | rounding_events("narrowed value"),
+        NARROW.replace(tables="direct"),
+        loop_registers=2,
     ),
 }
 BUILDS = tuple(_MADE)
@@ -288,7 +316,9 @@ class Script:
         self.events["stream reset"] += 1
 
     def _load(self, network: QuantizedNetwork, verify: bool) -> None:
-        """Load other weights; the streams keep their states."""
+        """Load other weights, unless they are constants; the streams keep their states."""
+        if self.build.manifest.spatial is not None:
+            return
         self._add("load", pack(network, self.build.manifest), verify)
         saturations = self._model.saturations
         self._model = self._second(network)
@@ -440,7 +470,11 @@ def play(script: Script, core: Accelerator) -> dict[str, int]:
             # Steps that the core took later than it could: outputs were held, with no room for more.
             cycles = transport.last_cycles
             silent = None if suppress is None else suppress.tolist()
-            free = step_cycles(manifest.program, manifest.parameters, streams.tolist(), warm, silent)
+            free = (
+                step_cycles(manifest.program, manifest.parameters, streams.tolist(), warm, silent)
+                if manifest.spatial is None
+                else manifest.spatial_schedule.steps(streams.tolist())
+            )
             late = cycles.accepted - cycles.begun[0] > np.array([first for first, _ in free])
             assert stalled or not late.any()
             held += int(np.count_nonzero(late))
@@ -455,4 +489,4 @@ def play(script: Script, core: Accelerator) -> dict[str, int]:
         else:
             warm.discard(each.arguments[0])
     met = script.events | {"input waits for an output that is held": held}
-    return {case: met.get(case, 0) for case in sorted(script.build.cases | CONTROL)}
+    return {case: met.get(case, 0) for case in sorted(script.build.cases | script.build.control)}
