@@ -285,7 +285,9 @@ def _core_clock(
         if known is None:
             return None
         period, die = plan.period(manifest.layers, manifest.numerics), family.dies.get(device.die, 1.0)
-        return known.mhz(period, luts, die, family.clocks[""], chosen.grade)
+        # Short loops of other cells were not routed: none is faster than an array is known to be.
+        most = model.mhz(chosen.grade, 0, 0)
+        return min(most, known.mhz(period, luts, die, family.clocks[""], chosen.grade))
     return model.mhz(
         chosen.grade,
         cells / device.luts,
