@@ -33,7 +33,7 @@ _FLOAT32 = 2.0**-21
 model multiplies its integers in float32."""
 _FEW, _ROWS = 8, 256
 """Columns of a row that are looked at first, and rows that are looked at together."""
-_NEAR = (0, -1, 1, -2, 2)
+_DISTANCES = (0, -1, 1, -2, 2)
 """How far from the nearest integer one of fewer digits may be; the first of equal ones is taken."""
 _MOST = 1023
 """Largest integer of a model whose step is looked for."""
@@ -302,7 +302,7 @@ def round_columns(
 
 def _few_digits(values: Floats, nearest: Floats, most: int, price: float) -> Floats:
     """Return integers near values at which the square of the difference is cheapest, with their digits."""
-    codes = np.clip(nearest + np.array(_NEAR)[:, None], -most, most)
+    codes = np.clip(nearest + np.array(_DISTANCES)[:, None], -most, most)
     costs = (codes - values) ** 2 + price * count_digits(codes.astype(np.int64))
     cheapest: Floats = np.take_along_axis(codes, np.argmin(costs, axis=0)[None], axis=0)[0]
     return cheapest

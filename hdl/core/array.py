@@ -31,7 +31,7 @@ from rtlstm.spec.registers import Region
 PASSED = ("address", "vector", "row", "bank", "write_data")
 """What block after block sees."""
 WRITTEN = ("row", "bank", "write_data", "write")
-"""Of these, what is for one lane; the others are for all."""
+"""What of these is for one lane; the others are for all."""
 EVENTS = {"add": 0, "ends": 1, "write": 0}
 """Control that they see, and its value in reset."""
 KEEPING = ("continues", "keeps")

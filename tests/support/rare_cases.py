@@ -367,6 +367,9 @@ class Script:
             return rng.integers(0, count, number), x
 
         self._meet(seed=3, most=20 if short else 4000)
+        if self.build.manifest.spatial is not None:
+            # Each unit has tables and sums of its own, so that a bit of one matters in few states.
+            self._roam(rng, 30 if short else 300)
         self._exchange(*steps(STEPS))
         self._reset(0)
         self._exchange(*steps(20))
@@ -413,6 +416,16 @@ class Script:
                 self._exchange(np.array([stream]), x[None])
             if not missing:
                 return
+
+    def _roam(self, rng: Generator, count: int) -> None:
+        """Take two steps from each of so many drawn states."""
+        form, trial = self.build.network.numerics.input, self._second(self.build.network)
+        trial.events = Counter()
+        for number in range(count):
+            x = rng.integers(form.lowest, form.maximum, (2, INPUTS), endpoint=True)
+            stream = number % len(self._states)
+            self._write_state(stream, next(self._draw(rng, trial, x[0].tolist())))
+            self._exchange(np.full(2, stream), x)
 
     def _draw(self, rng: Generator, trial: SecondModel, x: list[int]) -> Iterator[State]:
         """Yield a random state, at its limits or within, and then those that put a unit half a step or a step
