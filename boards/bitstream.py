@@ -17,6 +17,7 @@ from rtlstm.fpga.resources import check_chains, check_fit, percent
 from rtlstm.fpga.synthesis import NETLIST, Top, synthesise, with_parameters
 from rtlstm.fpga.tools import Tool, find_yosys
 from rtlstm.hdl.component import Component
+from rtlstm.hdl.link.crossing import LINK
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.files import copy_file, write_file
 from rtlstm.spec.manifest import Manifest
@@ -222,7 +223,10 @@ def constraints(
     """
     tools = board.family.need_place_route()
     lines = [line for pin in (*board.pins(link), *more) for line in tools.pin_lines(pin)]
-    lines += tools.clock_lines(board.clock.port, board.clock_hz)
+    if tools.frequencies_pass_pins:
+        lines += tools.clock_lines(board.clock.port, board.clock_hz)
+    else:
+        lines += tools.net_lines(f"{LINK}_clk", board.clock_hz)
     if link == "ethernet":
         (clock,) = board.find_phy().ports("rx_clk")
         lines += tools.clock_lines(clock.port, PHY_HZ)

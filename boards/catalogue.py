@@ -61,6 +61,7 @@ _TANG_NANO_20K = (
     *(Resource("led", index, PinsN(str(15 + index), dir="o"), _33) for index in range(3)),
 )
 _CROSSLINK_NX = (
+    # Pins are those of litex-boards, which does not say that LEDs light at 0, as on Lattice's other boards.
     # At PMOD0, a Pmod of type 2.
     _spi("D8 D10 D9 D7 D6 D5", _33),
     Resource("clk12", 0, Pins("L13", dir="i"), Clock(12e6), _33),

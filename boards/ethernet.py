@@ -72,7 +72,7 @@ class Ethernet(Record):
         Raises
         ------
         ConfigurationError
-            If one is no address of a single device.
+            If one is no address of a single device, or the host's is the board's.
         """
         address = _ip("the board's IP address", ip)
         if mac is None:
@@ -84,6 +84,8 @@ class Ethernet(Record):
             )
         if peer not in ("first", "any"):
             peer = str(_ip("`peer`, the host's IP address, 'first' or 'any',", peer))
+            if peer == str(address):
+                raise ConfigurationError(f"`peer` must be the host's IP address, not {peer}, the board's own")
         return cls(ip=str(address), mac=mac.lower().replace("-", ":"), peer=peer, raw=raw)
 
     @property

@@ -71,6 +71,8 @@ LINK_COSTS: Final[dict[Link, LinkCost]] = {
 """The links by what they are on: another one is a row here."""
 _FIXED = 8
 """Cycles of the link's clock for a request, whatever its size."""
+_HANDOVER = 3
+"""Cycles of each clock from one beat that crosses between link and core to the next."""
 
 
 class WireTime(Record):
@@ -153,6 +155,12 @@ def predict_wire(manifest: Manifest, timing: BoardTiming, block: int | None = No
     # A byte is read in two cycles. A beat of the input waits for the core, one of the output for the link.
     fed = (2 * x_bytes + 2 * beats[0]) * cycle_us + cost.beat * beats[0] * core_us
     read = y_bytes * cycle_us + beats[1] * (cycle_us + 4 * core_us)
+    # Back to back, a beat is handed over only when the news has come that the last one was taken.
+    beat_us = _HANDOVER * (cycle_us + core_us)
+    feeding, reading = (
+        (2 * x_bytes + 1) * cycle_us + beats[0] * beat_us,
+        y_bytes * cycle_us + beats[1] * beat_us,
+    )
     around = cost.fixed_us + cost.request_us * frame_bytes(x_bytes) + cost.answer_us * frame_bytes(y_bytes)
     framed = HEADER.size + y_bytes + CRC_BYTES
     framed = min(framed, cost.ahead) if cost.ahead else min(block or framed, 254)
@@ -167,7 +175,7 @@ def predict_wire(manifest: Manifest, timing: BoardTiming, block: int | None = No
         core_us=round(manifest.cycles.step_latency_cycles * core_us, 4),
         wire_us=round((request + answer) * byte_us, 4),
         logic_us=round(_FIXED * cycle_us + around + fed + read + cost.framing * framed * cycle_us, 4),
-        steps_per_second=round(1e6 / max(each, interval, fed, read), 1),
+        steps_per_second=round(1e6 / max(each, interval, feeding, reading), 1),
         software_us=cost.software_us,
         batch_us=cost.batch_us,
         adapter_us=cost.adapter_us,

@@ -154,10 +154,6 @@ def _pin_lines(pin: Pin) -> list[str]:
     return [*lines, f"ldc_set_port -iobuf {{{settings}}} [get_ports {pin.port}]"] if settings else lines
 
 
-def _clock_lines(port: str, hertz: int) -> list[str]:
-    return [f"create_clock -period {1e9 / hertz:.6f} [get_ports {port}]"]
-
-
 def _net_lines(net: str, hertz: int) -> list[str]:
     return [f"create_clock -period {1e9 / hertz:.6f} [get_nets {net}]"]
 
@@ -298,8 +294,8 @@ class Nexus(FpgaFamily):
         package=_NEXTPNR,
         constraint_options=("--pdc", "{}"),
         pin_lines=_pin_lines,
-        clock_lines=_clock_lines,
         net_lines=_net_lines,
+        frequencies_pass_pins=False,
         # router2, the default, finds no way to the clock network in some designs.
         router="router1",
     )

@@ -206,9 +206,9 @@ class BitstreamOptions(BoardOptions):
 
         Raises ConfigurationError if there is any of it.
         """
-        asked = (self.baud, self.ethernet, self.spi or None, self.insist or None)
-        if any(each is not None for each in asked) or (self.seed, self.seeds) != (1, 1):
+        used = {"board", "clock_mhz"}
+        if self != type(self)(**{name: getattr(self, name) for name in used}):
             raise ConfigurationError(
-                f"the core on {self.board} has no serial port, and Vivado takes no seed; leave out "
-                "`baud`, `spi`, `ip`, `seed`, `seeds` and `insist=True`"
+                f"the core on {self.board} has no link, and Vivado takes no seed; leave out `baud`, `spi`, "
+                "`raw`, `ip`, `mac`, `peer`, `seed`, `seeds` and `insist=True`"
             )

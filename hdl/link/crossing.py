@@ -8,7 +8,7 @@ device has nothing to send, the host reads zeros, which lie between frames.
 
 from fractions import Fraction
 
-from amaranth.hdl import Cat, DomainRenamer, Module, Mux, Signal
+from amaranth.hdl import Cat, DomainRenamer, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.cdc import FFSynchronizer
 
@@ -286,7 +286,8 @@ class _Crossing(CoreSide, Component):
             # Which of the two it is stands still as well.
             self.x.valid.eq(asked.there & ~request),
         ]
-        done, wanted = self.bus.ready, asked.there & request
+        done: Value = self.bus.ready
+        wanted = asked.there & request
         if program_store(self._manifest).told:
             # The link hears of a word only after what that word has changed of the program: a step must not
             # be on its way to a core that stops.

@@ -12,10 +12,13 @@ from support.ethernet_attack import attack
 from support.paths import ROOT
 from support.raw_transfers import input_bytes, raw_step, result_bytes
 from support.served_board import check_golden, running, said
-from support.wire_time import check_wire_time
+from support.wire_time import check_steps_per_second, check_wire_time
 
+from rtlstm.bench.shapes import SHAPES
 from rtlstm.boards.ethernet import Ethernet
+from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.on_board import OnBoard
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host import Accelerator
 from rtlstm.host.link.byte_ports import split_datagrams
 from rtlstm.host.link.engine import LinkTimeouts
@@ -31,6 +34,7 @@ from rtlstm.sim.simulated_ports import SIMULATION, board_models, simulation_sour
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import DATAGRAM_LIMIT, FrameType, LinkReport
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import IDENTITY, Register
 
 IP, MAC = "192.168.1.50", bytes.fromhex("0200c0a80132")
@@ -44,6 +48,8 @@ def test_addresses():
     assert Ethernet.create(IP).mac == "02:00:c0:a8:01:32"
     given = Ethernet.create("10.0.0.9", "02-AB-00-00-00-01", "10.0.0.1")
     assert given.mac == "02:ab:00:00:00:01" and given.only_peer == 0x0A000001
+    with pytest.raises(ConfigurationError, match=f"`peer` must be the host's IP address, not {IP}"):
+        Ethernet.create(IP, peer=IP)
     assert Ethernet.create(IP).only_peer is None and Ethernet.create(IP, peer="any").host is None
 
 
@@ -191,16 +197,20 @@ def test_faults_lose_nothing(on_board: OnBoard, native: NativeBoard):
     assert min(bad.counts[fault] for fault in Fault) > 10
 
 
-@pytest.mark.slow
 @pytest.mark.rtl
 def test_steps_per_second(on_board: OnBoard, native: NativeBoard):
     """Batches of steps in a datagram, by the board's clock."""
-    manifest, port = on_board.manifest, EthernetPort(native, IP)
-    with LinkTransport(port, manifest, QUICK, seed=1) as transport:
-        Accelerator(transport, manifest).load_weights(on_board.folder / "weights.bin")
-        begun, steps = port.now(), 4000
-        transport.exchange(np.zeros(steps, dtype=np.int32), np.zeros((steps, 3), dtype=np.int32))
-        assert steps / (port.now() - begun) > 200_000
+    check_steps_per_second(on_board, native, EthernetPort(native, IP), QUICK, least=200_000)
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+def test_steps_per_second_of_toptag(tmp_path: Path):
+    settings, parameters = QuantizationSettings(weight_bits=8, data_bits=8), Parameters(lanes=4, macs=4)
+    generate_build(SHAPES["toptag"].network(), tmp_path, settings=settings, parameters=parameters)
+    on_board = OnBoard.create(tmp_path, "colorlight-i5", 100, ethernet=Ethernet.create(IP))
+    native = on_board.simulate()
+    check_steps_per_second(on_board, native, EthernetPort(native, IP), QUICK, least=200_000)
 
 
 @pytest.mark.slow

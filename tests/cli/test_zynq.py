@@ -280,7 +280,7 @@ def test_refusals(cli, build: Path, tmp_path: Path) -> None:
         assert "--fit" not in refused.err
     cli("bitstream", build, "--board", "zybo-z7-20", "--clock", "251").refused("to 250 MHz, not 251")
     cli("bitstream", build, "--board", "zybo-z7-20", "--baud", "9600").refused(
-        "leave out --baud, --spi, --ip, --seed, --seeds and"
+        "leave out --baud, --spi, --raw, --ip, --mac, --peer, --seed, --seeds and"
     )
     cli("bitstream", build, "--board", "zybo-z7").refused("there is no board 'zybo-z7'; near names: zybo-z7-")
     cli("bitstream", build, "--board", "kv260").refused("kv260 has the device xck26", "--family ultrascale")

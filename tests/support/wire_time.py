@@ -42,3 +42,21 @@ def check_wire_time(on_board: OnBoard, native: NativeBoard, port: BytePort, time
                 )
             assert abs(measured / found.pins_us - 1) <= TOLERANCE, (measured, found)
             assert transport.statistics.repeated == 0
+
+
+def check_steps_per_second(
+    on_board: OnBoard, native: NativeBoard, port: BytePort, timeouts: LinkTimeouts | None, least: float = 0
+) -> None:
+    """Run batches of steps, by the board's clock: as many a second as are predicted."""
+    manifest, steps = on_board.manifest, 1000
+    predicted = predict_wire(manifest, on_board.timing).steps_per_second
+    x = np.random.default_rng(1).integers(-100, 100, (steps, manifest.program.inputs))
+    with LinkTransport(port, manifest, timeouts, seed=1) as transport:
+        Accelerator(transport, manifest).load_weights(on_board.folder / "weights.bin")
+        transport.flush()
+        begun = port.now()
+        transport.exchange(np.zeros(steps, dtype=np.int32), x)
+        measured = steps / (port.now() - begun)
+        print(f"{measured:,.0f} steps a second, {predicted:,.0f} predicted")
+        assert abs(measured / predicted - 1) <= TOLERANCE and measured > least
+        assert transport.statistics.repeated == 0
