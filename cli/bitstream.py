@@ -304,6 +304,8 @@ def board(
         from rtlstm.sim.simulated_board import BoardPort
 
         asked = BoardOptions(**options)
+        # What the board has no pins for is refused before ports are asked for.
+        build = OnBoard.asked(folder, asked)
         if asked.ip is not None and udp is None:
             raise ConfigurationError("a board on Ethernet needs --udp PORT, too; 0 takes any free one")
         raw_spi = asked.spi and asked.raw
@@ -325,7 +327,6 @@ def board(
             raise ConfigurationError(
                 "raw transfers must be simulated without --faults: leave out one of them"
             )
-        build = OnBoard.asked(folder, asked)
         check_free(tcp, udp)
         _note_bus(console, build)
         if why := build.find_misfit(insist=True):

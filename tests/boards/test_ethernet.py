@@ -82,7 +82,7 @@ def test_no_such_port(backend: str, board_build: Path):
 
 
 def test_refused(cli, board_build: Path):
-    cli("board", board_build, "--board", "ulx3s-85f", "--ip", IP, "--udp", 0).refused("has no Ethernet")
+    cli("board", board_build, "--board", "ulx3s-85f", "--ip", IP).refused("has no Ethernet")
     cli("board", board_build, "--board", "ulx3s-85f", "--udp", 0).refused("leave it out for other links")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
@@ -206,7 +206,8 @@ def test_steps_per_second(on_board: OnBoard, native: NativeBoard):
 @pytest.mark.slow
 @pytest.mark.rtl
 def test_steps_per_second_of_toptag(tmp_path: Path):
-    settings, parameters = QuantizationSettings(weight_bits=8, data_bits=8), Parameters(lanes=4, macs=4)
+    settings = QuantizationSettings(weight_bits=8, data_bits=8)
+    parameters = Parameters.for_family("ecp5", lanes=16, macs=4)
     generate_build(SHAPES["toptag"].network(), tmp_path, settings=settings, parameters=parameters)
     on_board = OnBoard.create(tmp_path, "colorlight-i5", 100, ethernet=Ethernet.create(IP))
     native = on_board.simulate()
