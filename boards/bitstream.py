@@ -17,7 +17,6 @@ from rtlstm.fpga.resources import check_chains, check_fit, percent
 from rtlstm.fpga.synthesis import NETLIST, Top, synthesise, with_parameters
 from rtlstm.fpga.tools import Tool, find_yosys
 from rtlstm.hdl.component import Component
-from rtlstm.hdl.link.crossing import LINK
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.files import copy_file, write_file
 from rtlstm.spec.manifest import Manifest
@@ -223,10 +222,10 @@ def constraints(
     """
     tools = board.family.need_place_route()
     lines = [line for pin in (*board.pins(link), *more) for line in tools.pin_lines(pin)]
-    if tools.frequencies_pass_pins:
+    if tools.pll_lines is None:
         lines += tools.clock_lines(board.clock.port, board.clock_hz)
     else:
-        lines += tools.net_lines(f"{LINK}_clk", board.clock_hz)
+        lines += tools.pll_lines(PLL, board.clock_hz)
     if link == "ethernet":
         (clock,) = board.find_phy().ports("rx_clk")
         lines += tools.clock_lines(clock.port, PHY_HZ)

@@ -71,8 +71,9 @@ LINK_COSTS: Final[dict[Link, LinkCost]] = {
 """The links by what they are on: another one is a row here."""
 _FIXED = 8
 """Cycles of the link's clock for a request, whatever its size."""
-_HANDOVER = 3
-"""Cycles of each clock from one beat that crosses between link and core to the next."""
+_HANDOVER = 2.6
+"""Cycles of each clock, on average, from one beat that crosses between link and core to the next; and of the
+link's clock between two steps."""
 
 
 class WireTime(Record):
@@ -158,7 +159,7 @@ def predict_wire(manifest: Manifest, timing: BoardTiming, block: int | None = No
     # Back to back, a beat is handed over only when the news has come that the last one was taken.
     beat_us = _HANDOVER * (cycle_us + core_us)
     feeding, reading = (
-        (2 * x_bytes + 1) * cycle_us + beats[0] * beat_us,
+        (2 * x_bytes + _HANDOVER) * cycle_us + beats[0] * beat_us,
         y_bytes * cycle_us + beats[1] * beat_us,
     )
     around = cost.fixed_us + cost.request_us * frame_bytes(x_bytes) + cost.answer_us * frame_bytes(y_bytes)

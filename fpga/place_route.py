@@ -534,7 +534,9 @@ def read_report(
     clock = min(clocks, key=lambda name: clocks[name]["achieved"])
     missed, slow = None, clock
     if other_mhz is not None:
-        clock = next((name for name in clocks if name.endswith(f"{CORE}.clk")), clock)
+        # For Nexus, nextpnr names the net behind the clock's buffer.
+        core = (name for name in clocks if name.removesuffix("$glb_clk").endswith(f"{CORE}.clk"))
+        clock = next(core, clock)
         slow = clock
         for name, each in clocks.items():
             misses = name != clock and each["achieved"] < min(each["constraint"], other_mhz)

@@ -93,8 +93,9 @@ class PlaceRoute:
     """Lines of a constraint file that state the frequency of the clock at a port, in Hz."""
     net_lines: Callable[[str, int], list[str]] = _no_lines
     """Lines that state the frequency of a clock net, where it else follows from the PLL."""
-    frequencies_pass_pins: bool = True
-    """Whether a frequency at a port is that of the net behind its buffer, too."""
+    pll_lines: Callable[[str, int], list[str]] | None = None
+    """Lines that state the frequency at the input of the PLL of this name, if that of the clock's port is not
+    that of the net behind its buffer."""
     router: str | None = None
     """The router, if the user does not choose; None for nextpnr's own choice."""
     placer: str | None = None

@@ -84,7 +84,7 @@ def test_constraint_files():
     pdc = constraints(find_board("crosslink-nx"), aim_hz=Fraction(140_000_000))
     assert "ldc_set_location -site {F16} [get_ports rx]\n" in pdc
     assert "ldc_set_port -iobuf {IO_TYPE=LVCMOS33} [get_ports rx]\n" in pdc
-    assert "create_clock -period 83.333333 [get_nets link_clk]\n" in pdc
+    assert "create_clock -period 83.333333 [get_pins pll/REFCK]\n" in pdc
     assert pdc.endswith("create_clock -period 7.142857 [get_nets core.clk]\n")
     for text, pin in ((lpf, r'"(\w+)" SITE'), (pcf, r"set_io (?:-pullup yes )?(\w+)"), (cst, r'LOC "(\w+)"')):
         assert {"clk", "rx", "tx", "led0"} <= set(re.findall(pin, text))
