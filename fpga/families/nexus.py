@@ -202,9 +202,9 @@ class _Estimates(Estimates):
     }
     # Registers of up to two stages, which the pipeline has, are in the DSP blocks.
     inferred_multipliers = True
-    # No board has these devices: assumed to be as on ECP5.
-    top_luts = (1426, 0.69)
-    top_ffs = (756, 1.2)
+    # With two synthesised tops; for each bit of a step as on ECP5.
+    top_luts = (1465, 0.69)
+    top_ffs = (814, 1.2)
     # Fitted to ``routed``, one seed each; grade 8 lies between the others. The losses are assumptions.
     clocks: ClassVar[Mapping[str, ClockModel]] = {
         "": ClockModel(

@@ -50,6 +50,7 @@ def empty(ports: tuple[Port, ...]) -> str:
     [
         ("icebreaker", 6, 20, 8, 1, None),
         ("ulx3s-25f", 40, 10, 16, 2, None),
+        ("crosslink-nx", 6, 20, 8, 1, None),
         ("colorlight-i5", 6, 20, 8, 1, Ethernet(ip="192.168.1.50", mac="02:00:c0:a8:01:32", peer="first")),
     ],
 )
