@@ -88,12 +88,10 @@ class CellReader:
 
     def layer(self, name: str, result: Term) -> tuple[Custom, Names]:
         """The layer whose results are a value, and the tensors that it reads side by side."""
-        if not self.gates:
-            raise ModelError("its step must read an input beside its states, or multiply a matrix with h")
+        if not any(gate.of_x for gate in self.gates):
+            self._read_nothing()
         sources = dict.fromkeys(key for gate in self.gates for key in gate.of_x)
         wide = {key: self._source_width(key) for key in sources}
-        if not sources:
-            raise ModelError("its step must read an input beside its states")
         w_ih, w_hh = [], []
         for gate in self.gates:
             parts = [gate.of_x.get(key) for key in sources]
@@ -112,6 +110,17 @@ class CellReader:
             parameters=np.stack(self.columns, axis=1) if self.columns else None,
         )
         return layer, tuple(sources)
+
+    def _read_nothing(self) -> None:
+        """Read an input times zeros: a layer has an input, but states that count read none."""
+        x = next((name for name in self.forms.graph.inputs if name not in self.forms.states), "")
+        wide = self.forms.width(x) if x else 0
+        if not wide:
+            raise ModelError(
+                "its step must read an input beside its states, of as many features as x declares"
+            )
+        gate = self.gates[0] if self.gates else _Gate({}, None, np.zeros(self.units))
+        self.gates[:1] = [replace(gate, of_x={x: np.zeros((self.units, wide))})]
 
     def _source_width(self, key: str) -> int:
         """How many values a tensor has; one that is read element by element must have one for each unit."""
@@ -175,6 +184,8 @@ class CellReader:
                 elif tensor in self.moving:
                     raise ModelError(self._matrix_refusal(tensor))
                 else:
+                    if weight.ndim < 2 and self.forms.width(tensor) == 1:  # the same for all elements
+                        weight = np.broadcast_to(weight, (rows,)).reshape(-1, 1)
                     wide = weight.shape[1] if weight.ndim > 1 else rows
                     matrix = np.zeros((self.units, wide))
                     matrix[block] = as_matrix(weight, wide)

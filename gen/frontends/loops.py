@@ -56,7 +56,9 @@ def lifted(loop: Loop, taken: Graph, prefix: str = "") -> tuple[list[Node], dict
     """
     ends = list(loop.body.outputs)
     news = list(loop.states.values())
-    body = replace(loop.body, outputs=list(dict.fromkeys([*ends, *news])))
+    body = loop.body.with_nodes([each for node in loop.body.nodes for each in _of_one_step(loop.body, node)])
+    body = replace(body, outputs=list(dict.fromkeys([*ends, *news])))
+    body = body.with_nodes([body.nodes[at] for at in sorted(body.ancestors(body.outputs))])
     body, notes, _ = join_cells(body, loop.xs)
     states = _own_states(body, loop.states)
     body, more = join_bodies(replace(body, outputs=ends), states)
@@ -90,14 +92,28 @@ def lifted(loop: Loop, taken: Graph, prefix: str = "") -> tuple[list[Node], dict
     return nodes, names, [*notes, *more]
 
 
+def _of_one_step(body: Graph, node: Node) -> list[Node]:
+    """A node, or the cell that a layer is which goes through a sequence of one step."""
+    given = node.attributes
+    if node.operator != "recurrent" or "T" not in given["axes"]:
+        return [node]
+    maker = body.producer(node.inputs[0])
+    made = maker is not None and maker.operator == "unsqueeze" and body.numbers(maker, "axes", 1)
+    if made != [given["axes"].index("T")]:
+        raise ModelError(f"{node.where} goes through steps inside of a step")
+    y, h, *c = [*node.outputs, "", ""][:3]
+    inputs = [body.behind(name, "squeeze", "unsqueeze") for name in node.inputs[:3]]
+    cell = replace(node, inputs=(*inputs, *node.inputs[3:]), outputs=(y or h, "", *c),
+                   attributes={**given, "axes": ("N", "F"), "y_axes": ("N", "F")})  # fmt: skip
+    return [cell, *([replace(cell, operator="identity", inputs=(y,), outputs=(h,))] if y and h else [])]
+
+
 def _own_states(body: Graph, states: Mapping[str, str]) -> dict[str, str]:
     """The states that no recurrent node has yet; those of recurrent nodes must be what these give."""
     left = dict(states)
     for node in body.nodes:
         if node.operator != "recurrent":
             continue
-        if "T" in node.attributes["axes"]:
-            raise ModelError(f"{node.where} goes through steps inside of a step")
         given = [*node.inputs, "", ""]
         for old, at in ((given[1], 0), (given[2], 2)):
             old = body.behind(old, "identity", "squeeze", "unsqueeze") if old else ""
@@ -107,7 +123,7 @@ def _own_states(body: Graph, states: Mapping[str, str]) -> dict[str, str]:
                         f"{node.where} begins each step in {old!r}, which is no state of the loop"
                     )
                 continue
-            new = body.behind(left.pop(old), "identity")
+            new = body.behind(left.pop(old), "identity", "squeeze", "unsqueeze")
             results = [
                 name for name in (node.outputs[0], *node.outputs[at : at + 1], *node.outputs[1:2]) if name
             ]
@@ -140,6 +156,7 @@ def _on_sequences(node: Node, loop: Loop, names: Mapping[str, str]) -> Node:
             "unchecked_states": loop.node is not None,
         }
         given.pop("loop", None)
+        given.pop("y_axes", None)
         if loop.axis:
             given["why_sequences_first"] = "reads steps of the second axis"
     if node.operator in ("squeeze", "unsqueeze"):

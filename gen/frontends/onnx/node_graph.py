@@ -393,7 +393,7 @@ def captured(node: Any) -> Iterator[str]:
         local_names |= {name for inner in graph.node for name in inner.output}
         read = [name for inner in graph.node for name in (*inner.input, *captured(inner))]
         read += [output.name for output in graph.output]
-        yield from (name for name in read if name not in local_names)
+        yield from (name for name in read if name and name not in local_names)
 
 
 class OnnxGraph(Wiring[Any]):

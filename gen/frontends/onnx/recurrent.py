@@ -424,15 +424,13 @@ class Scan:
         body = self._body(graph, self.attributes["body"])
         self.body = translate(OnnxGraph(body))
         names = [item.name for item in body.graph.input]
-        if int(self.attributes["num_scan_inputs"]) != 1 or len(names) != len(node.input):
-            raise ModelError("it must go through one tensor")
-        self.states, self.x = names[:-1], names[-1]
+        count = len(node.input) - int(self.attributes["num_scan_inputs"])
+        if not 0 <= count < len(names) == len(node.input):
+            raise ModelError("it must go through a tensor, and have a value for each input of its body")
+        self.states, self.xs = names[:count], dict(zip(names[count:], node.input[count:], strict=True))
         self.given = [item.name for item in body.graph.output]
-        if not self.states or len(self.given) <= len(self.states):
-            raise ModelError(
-                f"it must have a state, and give a tensor of each step, but has {len(self.states)} states "
-                f"and gives {len(self.given) - len(self.states)} tensors"
-            )
+        if not self.states:
+            raise ModelError("it must have a state, but has none; give the module whole tensors instead")
         self.axis, self.backward = self._direction()
 
     def _body(self, graph: OnnxGraph, found: Any) -> Any:
@@ -442,7 +440,10 @@ class Scan:
         for name in dict.fromkeys(captured(self.node)):
             value = graph.constant(name)
             if value is None:
-                raise ModelError(f"its body reads {name!r} of the graph around it, which must be constant")
+                raise ModelError(
+                    f"its body reads {name!r} of the graph around it, which must be constant, or a step of "
+                    "what it goes over"
+                )
             body.initializer.append(self._onnx.numpy_helper.from_array(value, name))
         for item in body.input:
             if not item.type.HasField("tensor_type"):
@@ -456,7 +457,7 @@ class Scan:
         given = {name: self.attributes.get(f"scan_{name}", []) for name in (
             "input_axes", "output_axes", "input_directions", "output_directions"
         )}  # fmt: skip
-        counts = {"input_axes": 1, "input_directions": 1}
+        counts = dict.fromkeys(("input_axes", "input_directions"), len(self.xs))
         full = {name: values or [0] * counts.get(name, outputs) for name, values in given.items()}
         axes = {*full["input_axes"], *full["output_axes"]}
         directions = {*full["input_directions"], *full["output_directions"]}
@@ -473,22 +474,30 @@ class Scan:
         """The nodes on whole sequences, and the constants that they read."""
         given, count = list(self.node.output), len(self.states)
         scan = Node("recurrent", (), (), self.label, "Scan", noun=" node")
-        body = replace(self.body, outputs=self.given[count:])
+        last = [
+            new for new, outer in zip(self.given, given[:count], strict=False) if self.graph.consumers(outer)
+        ]
+        body = replace(self.body, outputs=list(dict.fromkeys([*self.given[count:], *last])))
         states = dict(zip(self.states, self.given, strict=False))
         forms = Forms(body, states)
         begins = {
             name: self._begin(outer, forms.width(name))
             for name, outer in zip(self.states, self.node.input, strict=False)
         }
-        loop = Loop(body, {self.x: self.node.input[-1]}, states, begins, self.axis, self.backward, scan)
+        loop = Loop(body, self.xs, states, begins, self.axis, self.backward, scan)
         nodes, names, _ = lifted(loop, body, f"{self.label}/")
         behind = {new: body.behind(new, "identity", "squeeze", "unsqueeze") for new in self.given}
         names |= {new: names[old] for new, old in behind.items() if old in names}
-        nodes = [*final_states(nodes, names, dict(zip(self.given, given[:count], strict=False)))]
-        for inner, outer in zip(self.given[count:], given[count:], strict=True):
-            if outer:
-                nodes.append(Node("identity", (names[inner],), (outer,), f"{self.label}/{outer}", "Identity",
-                                  noun=" node", hidden=True))  # fmt: skip
+        finals = {
+            new: "" if new in last else outer for new, outer in zip(self.given, given[:count], strict=False)
+        }
+        nodes = [*final_states(nodes, names, finals)]
+        for at, (inner, outer) in enumerate(zip(self.given, given, strict=True)):
+            if outer and (at >= count or inner in last):
+                how = {} if at >= count else {"axis": self.axis, "index": 0 if self.backward else -1}
+                operator, label = "select" if how else "identity", f"{self.label}/{outer}"
+                nodes.append(Node(operator, (names[inner],), (outer,), label, "Identity", how, noun=" node",
+                                  hidden=True))  # fmt: skip
         read = {name for node in nodes for name in node.inputs if name and body.is_constant(name)}
         renamed = {name: f"{self.label}/{name}" for name in read}
         constants = {renamed[name]: body.constant(name) for name in read}

@@ -10,6 +10,7 @@ import numpy as np
 
 from rtlstm.gen.frontends.arrays import import_extra, listed
 from rtlstm.gen.frontends.graph import Graph, Node, Words
+from rtlstm.gen.frontends.onnx.loops import take_loops
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, load_onnx, name_of, subgraphs
 from rtlstm.gen.frontends.onnx.quantised import (
     INTEGER_ADVICE,
@@ -41,13 +42,14 @@ def read_onnx(path: Path, options: ReadOptions, report: ReportBuilder) -> Networ
     report.format = "onnx"
     model = load_onnx(path)
     graph, taken = take_branches(model, options.branches)
+    unread: list[str] = []
+    graph, loops = take_loops(model, graph, unread)
     check_meanings(graph.nodes)
     undefined = find_undefined(graph, model)
     graph, roundings = replace_quantisers(model, graph, options.output, report)
     graph.integer_rows = report.integer_rows
-    for note in taken:
+    for note in (*taken, *loops):
         report.note(note)
-    unread: list[str] = []
     try:
         network = read(translate(graph, unread), options.replace(branches=()), report)
     except ModelError as error:

@@ -1,4 +1,4 @@
-"""Scan nodes whose bodies are cells, against onnxruntime."""
+"""Scan and Loop nodes whose bodies are cells, against onnxruntime."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from support import onnx_files
-from support.onnx_files import H, I, O, const, rand, run, save
+from support.onnx_files import H, I, O, const, ints, rand, run, save
 from support.refusals import refused
 
 from rtlstm.gen.builds.compiled import compile
@@ -75,6 +75,7 @@ BODIES = {
     "lstm": (LSTM, "ifgo", "h c", "lstm"),
     "c first": (LSTM, "ifgo", "c h", "lstm"),
     "peephole": (PEEPHOLE, "ifgo", "h c", "custom"),
+    "without x": ([node("MatMul", "h ua", "a"), node("Tanh", "a", "h_out")], "a", "h", "custom"),
     "gru": (GRU, "rzn", "h", "gru"),
     "rnn": (RNN, "a", "h", "rnn"),
     "leaky": (LEAKY, "a", "h", "custom"),
@@ -171,9 +172,6 @@ REFUSED = {
     "computes elements of 'x_t', which must have one value for each of 6 units": (
         [*linear("a"), node("Mul", "a x_t", "h_out")], "a", {}
     ),
-    "its step must read an input beside its states": (
-        [node("MatMul", "h ua", "a"), node("Tanh", "a", "h_out")], "a", {}
-    ),
 }  # fmt: skip
 
 
@@ -197,3 +195,68 @@ def test_scan_with_other_states_is_refused(tmp_path: Path) -> None:
     model.opset_import.append(helper.make_opsetid("rtlstm", 1))
     onnx.save(model, foreign)
     refused(foreign, r"but there is none in it; it has Scan")
+
+
+# The same bodies in Loop nodes
+
+
+def loop(path: Path) -> Path:
+    """A file's Scan as a Loop, which takes steps by number and gives tensors of all steps."""
+    model = onnx.load(path)
+    scan = model.graph.node[0]
+    body = next(item.g for item in scan.attribute if item.name == "body")
+    integers, flag = onnx.TensorProto.INT64, onnx.TensorProto.BOOL
+    body.input.pop()
+    states = len(body.input)
+    number = [
+        helper.make_tensor_value_info("step", integers, []),
+        helper.make_tensor_value_info("go", flag, []),
+    ]
+    given = [*number, *body.input]
+    del body.input[:]
+    body.input.extend(given)
+    ends = [helper.make_tensor_value_info("go_on", flag, []), *body.output]
+    del body.output[:]
+    body.output.extend(ends)
+    nodes = [node("Identity", "go", "go_on"), node("Gather", "x step", "x_t"), *body.node]
+    del body.node[:]
+    body.node.extend(nodes)
+    front = [node("Shape", "x", "shape"), node("Gather", "shape first", "count")]
+    made = helper.make_node("Loop", ["count", "", *scan.input[:states]], scan.output, "loop", body=body)
+    nodes = [*front, made, *model.graph.node[1:]]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    model.graph.initializer.append(ints("first", 0))
+    model.graph.initializer[-1].dims.pop()
+    onnx.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize("name", ["lstm", "peephole", "gru", "leaky"])
+def test_cell_in_a_loop(name: str, tmp_path: Path) -> None:
+    body, gates, states, kind = BODIES[name]
+    result = compare(loop(scan(tmp_path / "s.onnx", body, gates, states)), states)
+    assert [layer.kind for layer in result.network.layers] == [kind, "dense"]
+    assert result.network.layers[0].name == "loop"
+    assert "Loop node 'loop' goes over the steps of 'x'" in result.report.notes
+
+
+def test_a_loop_without_a_count_is_refused(tmp_path: Path) -> None:
+    path = loop(scan(tmp_path / "s.onnx", *BODIES["rnn"][:3]))
+    model = onnx.load(path)
+    model.graph.node[2].input[0] = ""
+    onnx.save(model, path)
+    refused(path, "Loop node 'loop' is not read: it must go over all steps .*nothing is not known")
+
+
+def test_a_count_may_be_the_declared_number_of_steps(tmp_path: Path) -> None:
+    path = loop(scan(tmp_path / "s.onnx", *BODIES["rnn"][:3]))
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 7
+    model.graph.initializer[-1].CopyFrom(onnx.numpy_helper.from_array(np.array(7), "count"))
+    del model.graph.node[:2]
+    onnx.save(model, path)
+    x = rand(7, 2, I)
+    feeds = {"h_0": rand(2, H)}
+    found = run_float(read_model(path).network, x, ((feeds["h_0"],), ())).y
+    np.testing.assert_allclose(found, run(path, x, **feeds), atol=1e-5)

@@ -1,0 +1,158 @@
+"""Modules for torch.jit.script, whose loops its exporter to ONNX writes as Loop nodes."""
+
+import torch
+from torch import nn
+
+from support.torch_forms import in_form
+
+__all__ = ["SCRIPTED", "export"]
+
+
+class Parts(nn.Module):
+    """Steps on axis 0 unless ``axis`` says 1."""
+
+    axis = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.z, self.new, self.out = nn.Linear(3, 5), nn.Linear(3, 5), nn.Linear(5, 2)
+
+
+class BatchFirst(Parts):
+    axis = 1
+
+    def forward(self, x):
+        h, ys = torch.zeros(x.size(0), 5), []
+        for t in range(x.size(1)):
+            z = torch.sigmoid(self.z(x[:, t]))
+            h = (1 - z) * h + z * self.new(x[:, t])
+            ys.append(self.out(h))
+        return torch.stack(ys, 1)
+
+
+class TwoTensors(Parts):
+    """The steps of two tensors, of a list of steps and of its length, joined with torch.cat."""
+
+    def forward(self, x):
+        h, ys = torch.zeros(x.size(1), 5), []
+        z, new = torch.sigmoid(self.z(x)), self.new(x)
+        steps = new.unbind(0)
+        for t in range(len(steps)):
+            h = (1 - z[t]) * h + z[t] * steps[t]
+            ys.append(self.out(h).unsqueeze(0))
+        return torch.cat(ys, 0)
+
+
+class LastStep(Parts):
+    def forward(self, x):
+        h = torch.zeros(x.size(1), 5)
+        for t in range(x.size(0)):
+            z = torch.sigmoid(self.z(x[t]))
+            h = (1 - z) * h + z * torch.tanh(self.new(x[t]))
+        return self.out(h)
+
+
+class LastOfList(Parts):
+    def forward(self, x):
+        h, ys = torch.zeros(x.size(1), 5), []
+        for t in range(x.size(0)):
+            h = torch.tanh(self.new(x[t]) + 0.5 * h)
+            ys.append(self.out(h))
+        return ys[-1]
+
+
+class Numbered(Parts):
+    """It reads the number of the step."""
+
+    def forward(self, x):
+        h, ys = torch.zeros(x.size(1), 5), []
+        for t in range(x.size(0)):
+            h = torch.tanh(self.new(x[t]) + 0.5 * h + 0.1 * t)
+            ys.append(self.out(h))
+        return torch.stack(ys)
+
+
+class TwoLoops(Parts):
+    """A loop of torch.nn's LSTMCell, one behind the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.LSTMCell(3, 3)
+
+    def forward(self, x):
+        h, c = torch.zeros(x.size(1), 3), torch.zeros(x.size(1), 3)
+        hs, ys = [], []
+        for t in range(x.size(0)):
+            h, c = self.cell(x[t], (h, c))
+            hs.append(h)
+        x = torch.stack(hs)
+        u = torch.zeros(x.size(1), 5)
+        for t in range(x.size(0)):
+            u = torch.relu(self.z(x[t]) + 0.5 * u)
+            ys.append(u)
+        return self.out(torch.stack(ys))
+
+
+class Stopped(Parts):
+    """Refused: a loop that ends by itself."""
+
+    def forward(self, x):
+        h, ys = torch.zeros(x.size(1), 5), []
+        for t in range(x.size(0)):
+            h = torch.tanh(self.new(x[t]) + 0.5 * h)
+            ys.append(h)
+            if bool(h.max() > 5.0):
+                break
+        return torch.stack(ys)
+
+
+class Shorter(Parts):
+    """Refused: not all steps."""
+
+    def forward(self, x):
+        h, ys = torch.zeros(x.size(1), 5), []
+        for t in range(x.size(0) - 1):
+            h = torch.tanh(self.new(x[t]) + 0.5 * h)
+            ys.append(h)
+        return torch.stack(ys)
+
+
+class Joined(Parts):
+    """Refused: the steps' results side by side as features."""
+
+    def forward(self, x):
+        h, ys = torch.zeros(x.size(1), 5), []
+        for t in range(x.size(0)):
+            h = torch.tanh(self.new(x[t]) + 0.5 * h)
+            ys.append(h)
+        return torch.cat(ys, 1)
+
+
+class Ahead(Parts):
+    """Refused: it reads the step after."""
+
+    def forward(self, x):
+        h, ys = torch.zeros(x.size(1), 5), []
+        for t in range(x.size(0)):
+            h = torch.tanh(self.new(x[t]) + 0.5 * h + self.z(x[x.size(0) - 1 - t]))
+            ys.append(h)
+        return torch.stack(ys)
+
+
+SCRIPTED = {
+    each.__name__: each
+    for each in (
+        *(BatchFirst, TwoTensors, LastStep, LastOfList, Numbered, TwoLoops),
+        *(Stopped, Shorter, Joined, Ahead),
+    )
+}  # fmt: skip
+
+
+def export(name, folder):
+    """Write a scripted module; return its path, the module and the axis of its steps."""
+    torch.manual_seed(3)
+    kind, x = SCRIPTED[name], torch.zeros(2, 4, 3)
+    module = in_form("script", kind().eval(), (x,), folder, saved=False)
+    axes = {"x": {0: "a", 1: "b"}}
+    path = in_form("onnx", module, (x,), folder, opset_version=17, input_names=["x"], dynamic_axes=axes)
+    return path, module, kind.axis
