@@ -657,6 +657,8 @@ class _Group:
         news = {*results, *([c] if c else [])}
         nodes = [node for node in graph.nodes if news.isdisjoint(node.outputs)]
         ends_of = [*graph.outputs, *self.states.values()]
+        sizes, widths = graph.dimensions, {h: layer.outputs, c: layer.outputs} if len(results) == 1 else {}
+        graph = replace(graph, dimensions=lambda name: ("", widths[name]) if name in widths else sizes(name))
         graph = sorted_graph(graph.with_nodes([*made, *nodes]), ends_of)
         what = f"its state is {' and '.join(map(repr, self.old))}"
         if len(self.old) > 1 and not kept:

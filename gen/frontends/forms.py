@@ -134,8 +134,12 @@ class Forms:
         if tensor in self.states:
             return self.width(self.states[tensor])
         value, node = self.constant(tensor), self.graph.producer(tensor)
-        if value is not None or node is None:
-            return 0 if value is None or value.size == 1 else value.size
+        if value is not None:
+            return 0 if value.size == 1 else value.size
+        if node is None:  # as many as the columns of a matrix that reads it
+            readers = [self.graph.nodes[at] for at in self.graph.consumers(tensor)]
+            found = [self._weight(each) for each in readers if each.operator in DENSE and each.inputs[0] == tensor]
+            return next((weight.shape[1] for weight in found if weight is not None), 0)
         if node.operator in DENSE:
             weight = self._weight(node)
             return 0 if weight is None else len(weight)

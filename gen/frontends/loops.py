@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from rtlstm.gen.frontends.arrays import fresh, listed
+from rtlstm.gen.frontends.arrays import Floats, fresh, listed
 from rtlstm.gen.frontends.bodies import join_bodies, sorted_graph
 from rtlstm.gen.frontends.cells import join_cells
 from rtlstm.gen.frontends.forms import Forms
-from rtlstm.gen.frontends.graph import Graph, Node, Recurrent, input_rank
+from rtlstm.gen.frontends.graph import Graph, Joined, Node, Recurrent, input_rank
 from rtlstm.gen.frontends.layers import DENSE
 from rtlstm.spec.errors import ConfigurationError, ModelError
 
@@ -351,6 +351,8 @@ class _Unrolled:
         self.states: dict[str, str] = {}
         self.begins: dict[str, str] = {}
         self.images: list[dict[str, str]] = [{} for _ in steps]
+        self.changes: dict[str, Floats] = {}
+        """By how much constants of the second step are more in each further one."""
 
     def _postpone(self, levels: list[int]) -> None:
         """Move what only the next step reads there, where that step computes it of the state.
@@ -431,7 +433,9 @@ class _Unrolled:
         pool = self.nodes[at]
         position = 0
         for node in self.pattern:
-            found = next((k for k in range(position, len(pool)) if self._fits(node, pool[k], at)), -1)
+            left = range(position, len(pool))
+            tries = ((k, counting) for counting in (False, True) for k in left)
+            found = next((k for k, counting in tries if self._fits(node, pool[k], at, counting)), -1)
             if found < 0 and at == len(self.steps) - 1:
                 continue  # what only a further step would read
             if found < 0:
@@ -439,14 +443,16 @@ class _Unrolled:
             image |= dict(zip(node.outputs, pool[found].outputs, strict=True))
             position = found + 1
 
-    def _fits(self, node: Node, other: Node, at: int) -> bool:
+    def _fits(self, node: Node, other: Node, at: int, counting: bool) -> bool:
         if not _alike(node, other):
             return False
-        states = dict(self.states)
+        states, changes = dict(self.states), dict(self.changes)
         for mine, theirs in zip(node.inputs, other.inputs, strict=True):
-            if not self._same(mine, theirs, at, states):
+            if not (
+                self._same(mine, theirs, at, states) or (counting and self._counts(mine, theirs, at, changes))
+            ):
                 return False
-        self.states = states
+        self.states, self.changes = states, changes
         return True
 
     def _same(self, mine: str, theirs: str, at: int, states: dict[str, str]) -> bool:
@@ -459,6 +465,18 @@ class _Unrolled:
             states[mine] = theirs
             return True
         return mine == theirs or self._equal(mine, theirs)
+
+    def _counts(self, mine: str, theirs: str, at: int, changes: dict[str, Floats]) -> bool:
+        """Whether a step has a constant that is as much more than that of the step before in every one."""
+        values = [
+            self.graph.constant(name) if name and self.graph.is_constant(name) else None
+            for name in (mine, theirs)
+        ]
+        one, other = (None if value is None else np.asarray(value, dtype=np.float64) for value in values)
+        if one is None or other is None or one.shape != other.shape:
+            return False
+        change = changes.setdefault(mine, other - one) if at == 2 else changes.get(mine)
+        return change is not None and np.allclose(one + (at - 1) * change, other, rtol=1e-5, atol=1e-7)
 
     def _equal(self, mine: str, theirs: str) -> bool:
         """Whether two constants are the same."""
@@ -497,12 +515,22 @@ class _Unrolled:
             found = next((other for other in pool if self._begins(node, other, image, begins)), None)
             if found is not None:
                 image |= dict(zip(node.outputs, found.outputs, strict=True))
+            elif (same := self._unchanged(node)) is not None:
+                image[node.outputs[0]] = image[same]
             elif not all(self._steady(name, image) for name in node.inputs):
                 raise ModelError(f"step 0 does not compute what step 1 does: it has no {node.where}")
         for old in self.states:
             name = begins.get(old, "")
             value = self.graph.constant(name) if name else None
             self.begins[old] = "" if value is not None and not np.any(value) else name
+
+    def _unchanged(self, node: Node) -> str | None:
+        """What the first step adds nothing to, where the others add what grows with their number."""
+        for one, other in (node.inputs[:2], node.inputs[1::-1]) if node.operator == "add" else ():
+            value = self.graph.constant(other) if other in self.changes else None
+            if one in self.images[0] and value is not None and np.allclose(value, self.changes[other], atol=1e-7):
+                return one
+        return None
 
     def _level_of(self, node: Node) -> int:
         return max((self.level.get(name, -1) for name in node.outputs), default=-1)
@@ -527,7 +555,7 @@ class _Unrolled:
                 if mine in found and found[mine] != theirs and not self._equal(found[mine], theirs):
                     return False
                 found[mine] = theirs
-            elif mine != theirs and not self._equal(mine, theirs):
+            elif mine != theirs and not (self._equal(mine, theirs) or self._counts(mine, theirs, 0, self.changes)):
                 return False
         begins |= found
         return True
@@ -578,7 +606,7 @@ class _Unrolled:
             dimensions=self._dimensions(),
         )
         xs = dict(zip(self.steps[1], self.sources, strict=True))
-        loop = Loop(body, xs, self.states, self.begins, self.axis, self.backward)
+        loop = Loop(self._counting(body), xs, self.states, self.begins, self.axis, self.backward)
         made, names, notes = lifted(loop, graph)
         for name, (node, mine, axis) in collected.items():
             how: dict[str, Any] = {"swap": [0, 1]} if axis != self.axis else {}
@@ -604,6 +632,26 @@ class _Unrolled:
                 notes.append(f"the model's output {name!r} is the final state; the driver gives it")
         graph = replace(graph, nodes=[*made, *kept], outputs=results, dimensions=self._input_sizes())
         return sorted_graph(graph, results), notes
+
+    def _counting(self, body: Graph) -> Graph:
+        """The body with a state that counts steps, of which constants that grow with them are computed."""
+        if not self.changes:
+            return body
+        old, new, one = (fresh(f"step.{word}", body.is_tensor) for word in ("old", "new", "one"))
+        held, made = {one: np.ones(1)}, [Node("add", (old, one), (new,), "step", "number of the step", hidden=True)]
+        renamed: dict[str, str] = {}
+        for name, change in self.changes.items():
+            names = [fresh(f"{name}.{word}", body.is_tensor) for word in ("change", "begin", "grown", "now")]
+            renamed[name], value = names[3], np.asarray(body.constant(name), dtype=np.float64)
+            held |= {names[0]: change, names[1]: value - 2 * change}
+            made += [Node("mul", (new, names[0]), (names[2],), name, "number of the step", hidden=True),
+                     Node("add", (names[2], names[1]), (names[3],), name, "number of the step", hidden=True)]  # fmt: skip
+        self.states[old], self.begins[old] = new, ""
+        sizes = body.dimensions
+        nodes = [replace(n, inputs=tuple(renamed.get(name, name) for name in n.inputs)) for n in body.nodes]
+        return replace(body, nodes=[*made, *nodes], inputs=[*body.inputs, old],
+                       constants=Joined(body.constants, held),
+                       dimensions=lambda name: ("", 1) if name == old else sizes(name))  # fmt: skip
 
     def _dimensions(self) -> Callable[[str], Sequence[int | str]]:
         """The sizes of tensors, also of a step of each sequence, as far as its layers show its features."""

@@ -224,13 +224,16 @@ class _Loop:
         make, inside = self._onnx.helper.make_node, self.makers.get(value)
         readers = [self.graph.nodes[at] for at in self.graph.consumers(output)]
         given = [self.graph.attributes(reader) for reader in readers]
-        if inside is not None and all("new_axis" not in each for each in given):
-            value = str(inside.input[0]) if name_of(inside) == "Unsqueeze" else value
+        added: int | None = None  # the axis of steps that a step's tensor has, for torch.cat
+        if inside is not None and name_of(inside) == "Unsqueeze" and len(inside.input) == 2:
+            axes = self._value(inside.input[1])
+            if axes is not None and axes.size == 1 and not any(each.get("new_axis", 0) for each in given):
+                value, added = str(inside.input[0]), int(axes.item())
         for reader, each in zip(readers, given, strict=True):
             axis = int(each.get("axis", 0))
             at = self._value(reader.input[1]) if name_of(reader) == "SequenceAt" else None
-            stacked = bool(each.get("new_axis", 0)) or value != maker.input[1]
-            if at is not None:
+            stacked = bool(each.get("new_axis", 0)) or axis == added
+            if at is not None and added is None:
                 read = [self._all_steps(output), reader.input[1]]
                 changed = make("Gather", read, reader.output, reader.name, axis=self.axis)
             elif name_of(reader) == "ConcatFromSequence" and stacked and axis in (0, 1):
