@@ -12,7 +12,7 @@ from rtlstm.boards.ethernet import LICENCE_FILE, PHY_HZ, ethernet_licence
 from rtlstm.boards.top import PLL, TOP, board_verilog
 from rtlstm.fpga.estimate import BoardTop, board_clock, estimate
 from rtlstm.fpga.netlist.harness import CORE
-from rtlstm.fpga.place_route import Routed, default_jobs, place_and_route, route_seeds
+from rtlstm.fpga.place_route import Routed, choose_tools, default_jobs, place_and_route, route_seeds
 from rtlstm.fpga.resources import check_chains, check_fit, percent
 from rtlstm.fpga.synthesis import NETLIST, Top, synthesise, with_parameters
 from rtlstm.fpga.tools import Tool, find_yosys
@@ -134,6 +134,7 @@ def make_bitstream(
     check_fit(whole, taken, chosen.device, board.name, spatial=spatial)
     netlist = synthesis.folder / NETLIST
     check_chains(whole, netlist, chosen.device, insist=insist, board=board.name, spatial=spatial)
+    router, placer = choose_tools(chosen, spatial, taken.luts)
     route = partial(
         place_and_route,
         name=manifest.name,
@@ -144,6 +145,8 @@ def make_bitstream(
         target_mhz=first.clock_mhz,
         other_mhz=(PHY_HZ if first.link == "ethernet" else first.link_hz) / 1e6,
         pins=pins,
+        router=router,
+        placer=placer,
         spatial=spatial,
         progress=progress,
     )

@@ -112,6 +112,19 @@ def note_failed(failed: Mapping[int, str]) -> list[str]:
     return [f"seed {seed} did not route and is left out: {error}" for seed, error in failed.items()]
 
 
+def choose_tools(
+    chosen: Chosen, spatial: bool, luts: int, router: str | None = None, placer: str | None = None
+) -> tuple[str | None, str | None]:
+    """Return a design's router and placer: the user's, or what suits a spatial build of so many LUTs.
+
+    None stands for the family's usual one.
+    """
+    least, *others = fpga_family(chosen.device.family).need_place_route().for_spatial or (luts, None, None)
+    if spatial and luts > least:
+        router, placer = router or others[0], placer or others[1]
+    return router, placer
+
+
 def nextpnr_options(
     chosen: Chosen,
     target_mhz: float,

@@ -100,6 +100,8 @@ class PlaceRoute:
     """The router, if the user does not choose; None for nextpnr's own choice."""
     placer: str | None = None
     """The placer, likewise."""
+    for_spatial: tuple[int, str, str] | None = None
+    """LUTs of a spatial build above which router and placer are two others, and these."""
     placer_options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Options by placer."""
     free_options: tuple[str, ...] = ()

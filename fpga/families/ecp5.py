@@ -523,6 +523,8 @@ class Ecp5(FpgaFamily):
         net_lines=_net_lines,
         router="router1",
         placer="heap",
+        # Of adders so close, what heap places has more wires than there are.
+        for_spatial=(25_000, "router2", "static"),
         # With its own weight, 10, placements of large cores differ by a third.
         placer_options={"heap": ("--placer-heap-timingweight", "30")},
         free_options=("--lpf-allow-unconstrained",),

@@ -9,7 +9,14 @@ from rtlstm.fpga.estimate import Estimate, check_estimate, check_inventory, esti
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.families.device import Chosen, FpgaDevice
 from rtlstm.fpga.implementation import Implementation, folder_name
-from rtlstm.fpga.place_route import Routed, default_jobs, nextpnr_options, place_and_route, route_seeds
+from rtlstm.fpga.place_route import (
+    Routed,
+    choose_tools,
+    default_jobs,
+    nextpnr_options,
+    place_and_route,
+    route_seeds,
+)
 from rtlstm.fpga.resources import check_chains, check_fit
 from rtlstm.fpga.synthesis import NETLIST, synthesise
 from rtlstm.fpga.tools import find_yosys
@@ -70,9 +77,11 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
     target = asked.clock_mhz or chosen.target_mhz
     routed: Sequence[Routed] = ()
     failed: Mapping[int, str] = {}
-    tools = {"yosys": yosys.version}
+    tools, options = {"yosys": yosys.version}, list[str]()
     if nextpnr is not None:
         tools[nextpnr.name] = nextpnr.version
+        router, placer = choose_tools(chosen, spatial, synthesis.core.luts, asked.router, asked.placer)
+        options = nextpnr_options(chosen, target, router, placer) + ["--tmg-ripup"] * asked.rip_up
         route = partial(
             place_and_route,
             synthesis,
@@ -82,8 +91,8 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
             work,
             seeds=asked.seeds,
             target_mhz=target,
-            router=asked.router,
-            placer=asked.placer,
+            router=router,
+            placer=placer,
             rip_up=asked.rip_up,
             minutes=asked.time_limit,
             spatial=spatial,
@@ -106,12 +115,7 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
         unpacked_ffs=unpacked_registers(manifest, device, multipliers),
         synthesis_seconds=synthesis.seconds,
         target_mhz=target if routed else None,
-        options=(
-            *nextpnr_options(chosen, target, asked.router, asked.placer),
-            *(["--tmg-ripup"] if asked.rip_up else []),
-        )
-        if routed
-        else (),
+        options=options,
     )
     write_report(folder, report.with_implementation(found), manifest)
     return found
