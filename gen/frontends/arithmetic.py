@@ -90,8 +90,9 @@ def _together(first: Value, second: Value, flow: Flow, axes: Axes) -> Value:
 def _limit(step: Step, formula: str) -> Value:
     """The largest or smallest of results, and of a constant if there is one."""
     constants = [at for at, name in enumerate(step.node.inputs) if step.graph.is_constant(name)]
-    node = replace(step.node, inputs=tuple(n for n in step.node.inputs if not step.graph.is_constant(n)))
-    value = _pairs(replace(step, node=node, inputs=tuple(step.values)), formula)
+    left = [at for at, name in enumerate(step.node.inputs) if not step.graph.is_constant(name)]
+    names, values = (tuple(each[at] for at in left) for each in (step.node.inputs, step.inputs))
+    value = _pairs(replace(step, node=replace(step.node, inputs=names), inputs=values), formula)
     sign = 1.0 if formula == "largest" else -1.0
     for at in constants:
         value, constant = step.per_feature(at, value)

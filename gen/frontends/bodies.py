@@ -6,6 +6,7 @@ that depend on each other become one layer; one that reads only others' new valu
 theirs. What the model makes of new states alone stays behind the layers.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -62,6 +63,8 @@ class CellReader:
     """Tensors that depend on the old states."""
     sizes: tuple[int, ...] = ()
     """How many units each of the states has."""
+    fed_sizes: tuple[int, ...] = ()
+    """How many values each of the states has that are h; empty for ``sizes``."""
     builder: CellBuilder = field(default_factory=CellBuilder)
     gates: list[_Gate] = field(default_factory=list)
     columns: list[Floats] = field(default_factory=list)
@@ -170,9 +173,10 @@ class CellReader:
                     )
                 itself = tensor in self.kept and (len(names) == 1 or self.kept.index(tensor) == at)
                 if tensor in self.fed and (weight.ndim > 1 or not itself):
-                    of_h = np.zeros((self.units, self.units)) if of_h is None else of_h
-                    column = int(np.cumsum([0, *self.sizes])[self.fed.index(tensor)])
-                    wide = self.sizes[self.fed.index(tensor)]
+                    fed = self.fed_sizes or self.sizes
+                    of_h = np.zeros((self.units, sum(fed))) if of_h is None else of_h
+                    column = int(np.cumsum([0, *fed])[self.fed.index(tensor)])
+                    wide = fed[self.fed.index(tensor)]
                     if weight.ndim > 1 and weight.shape[1] != wide:
                         raise _NoStateError(
                             f"the state {tensor!r} must have as many values as its new one, {wide}, but "
@@ -318,7 +322,9 @@ class CellReader:
         if found is None or len(inputs[0]) > 1:
             raise ModelError(
                 f"{node.where} divides by what is no number; a cell can only divide one of two sigmoids by "
-                f"their sum; {_INSTEAD}"
+                "their sum. Of sums that are weighted alike, c = f * c + i * z and n = f * n + i, keep c / n "
+                "and l = log(n): d = log i - log f - l, r = r + sigmoid(d) * (z - r), l = log f + l + "
+                f"softplus(d); or {_INSTEAD}"
             )
         softplus = ActivationFunction.of("softplus")
         mine, theirs = (self.builder.apply(softplus, -self.term((name,))) for name in found)
@@ -495,16 +501,29 @@ def join_bodies(graph: Graph, states: Mapping[str, str]) -> tuple[Graph, tuple[s
     notes: list[str] = []
     left = dict(states)
     while left:
-        group = _first_group(graph, left)
-        for name in group:
-            del left[name]
-        graph, note = _Group(graph, group, states, [*left.values()]).replaced()
-        notes.append(note)
+        why: Exception | None = None
+        for group in _groups(graph, left):
+            others = [new for name, new in left.items() if name not in group]
+            try:
+                graph, note = _Group(graph, group, states, others).replaced()
+            except _NoStateError:
+                raise
+            except (ModelError, ConfigurationError) as error:
+                why = (
+                    why or error
+                )  # of the smallest group; what reads its old states may be in its layer, too
+                continue
+            left = {name: new for name, new in left.items() if name not in group}
+            notes.append(note)
+            break
+        else:
+            assert why is not None
+            raise why
     return graph, tuple(notes)
 
 
-def _first_group(graph: Graph, states: Mapping[str, str]) -> Names:
-    """The states that depend on each other, of which no other state's old value is read."""
+def _groups(graph: Graph, states: Mapping[str, str]) -> list[Names]:
+    """Groups of states of which no other state's old value is read, the smallest first."""
     reads = {name: _read_by(graph, new) & states.keys() for name, new in states.items()}
     closed: dict[str, set[str]] = {}
     for name in states:
@@ -514,8 +533,8 @@ def _first_group(graph: Graph, states: Mapping[str, str]) -> Names:
             found |= more
             waiting += more
         closed[name] = found
-    first = min(states, key=lambda name: len(closed[name]))
-    return tuple(name for name in states if name in closed[first])
+    groups = dict.fromkeys(tuple(name for name in states if name in found) for found in closed.values())
+    return sorted(groups, key=len)
 
 
 def _read_by(graph: Graph, tensor: str) -> set[str]:
@@ -556,6 +575,13 @@ class _Group:
                 errors.append(error)
                 continue
             return self._with_node(layer, sources, results, kept)
+        for at, blocks in enumerate(self._blocks()):
+            try:
+                return self._with_node(
+                    *_Mixed(self, blocks).layer(), "", [self.size(c) for _, _, c in blocks]
+                )
+            except (ModelError, ConfigurationError) as error:
+                errors[len(errors) * (at > 0) :] = [error]
         named = " and ".join(map(repr, self.old))
         why = errors[-1] if errors else "what the step gives depends on the old state itself"
         raise ModelError(f"the step that makes the new value of the state {named} is no cell: {why}")
@@ -577,6 +603,24 @@ class _Group:
                 yield others, (h,), self.new[at : at + 1]
         if self._is_cut(self.new):
             yield self.old, self.old, self.new
+
+    def _blocks(self) -> Iterator[Sequence[Names]]:
+        """What else to try: of each block of units the result, its state or "", and the one that is kept."""
+        alone = [(new, old, old) for new, old in zip(self.new, self.old, strict=True)]
+        pairs = [(h, c) for h, c in itertools.permutations(alone, 2) if self.size(h[1]) == self.size(c[1])]
+        tries = [alone, *([each if each is not h else (*h[:2], c[1]) for each in alone if each is not c]
+                          for h, c in pairs)]  # fmt: skip
+        for node in self.graph.nodes:  # a result that is no state, in the units of one
+            inside = [name for name in node.outputs if name in self.moving and name not in self.new]
+            tries += [[(name, "", each[1]) if each is c else each for each in alone]
+                      for name in inside for c in alone]  # fmt: skip
+        for blocks in tries:
+            if len(blocks) > 1 and self._is_cut(tuple(result for result, _, _ in blocks)):
+                yield blocks
+
+    def size(self, old: str) -> int:
+        """How many values a state has."""
+        return self.sizes[self.old.index(old)]
 
     def _cuts(self) -> Iterator[str]:
         """Tensors through which all goes that the model makes of the state, from the last one on."""
@@ -628,7 +672,7 @@ class _Group:
         return tensor if node is None else node.label
 
     def _with_node(
-        self, layer: Custom | Lstm, sources: Names, results: Names, kept: str
+        self, layer: Custom | Lstm, sources: Names, results: Names, kept: str, widths: Sequence[int] = ()
     ) -> tuple[Graph, str]:
         graph, made = self.graph, list[Node]()
         maker = graph.producer(results[0])
@@ -647,16 +691,18 @@ class _Group:
             begins = ("", "")
         h = results[0] if len(results) == 1 else fresh(f"{results[0]}.all", graph.is_tensor)
         c = self.forms.behind(kept) if kept else ""
+        c = "" if graph.producer(c) is None else c  # an input that is kept for the next step is no result
         outputs = (h, "", c) if c and c not in results else (h,)
         given = {"layers": lambda: Recurrent((layer,)), "axes": ("N", "F")}
         made.append(Node("recurrent", (x, *begins), outputs, layer.name, "cell", given, noun=noun))
-        ends = np.cumsum(self.sizes)
-        for name, end, wide in zip(results if len(results) > 1 else (), ends, self.sizes, strict=False):
+        widths = widths or self.sizes if len(results) > 1 else ()
+        for name, end, wide in zip(results, np.cumsum(widths), widths, strict=False):
             cut = {"axes": [-1], "starts": [int(end - wide)], "ends": [int(end)], "steps": [1]}
             made.append(Node("slice", (h,), (name,), f"{layer.name}/{name}", "slice", cut, hidden=True))
         news = {*results, *([c] if c else [])}
         nodes = [node for node in graph.nodes if news.isdisjoint(node.outputs)]
-        ends_of = [*graph.outputs, *self.states.values()]
+        lost = {self.states[name] for name in self.old if not news & {self.forms.behind(self.states[name])}}
+        ends_of = [*graph.outputs, *({*self.states.values()} - lost)]
         sizes, widths = graph.dimensions, {h: layer.outputs, c: layer.outputs} if len(results) == 1 else {}
         graph = replace(graph, dimensions=lambda name: ("", widths[name]) if name in widths else sizes(name))
         graph = sorted_graph(graph.with_nodes([*made, *nodes]), ends_of)
@@ -664,7 +710,100 @@ class _Group:
         if len(self.old) > 1 and not kept:
             what += ", side by side in the driver's"
         reads = ", ".join(map(repr, sources))
+        if widths:
+            what += f"; their values saturate at +-{_FAR:g}"
         return graph, f"the nodes that give {results[0]!r} are a cell: it reads {reads}, and {what}"
+
+
+_FAR: Final = 16.0
+"""Largest magnitude of what a layer of several formulas chooses of, as much as c has by default."""
+
+
+class _Mixed:
+    """States of several formulas as one layer, of whose units each block computes its own.
+
+    All units compute all formulas, and parameters choose one, within +-_FAR. A block reads the other states
+    of h by rows of gates; ``blocks`` has of each its result, the state that this is, or "", and the one that
+    its units keep.
+    """
+
+    def __init__(self, group: _Group, blocks: Sequence[Names]) -> None:
+        self.group, self.builder, self.blocks = group, CellBuilder(), blocks
+        self.new = {name: group.forms.behind(group.states[name]) for name in group.old}
+        self.sizes = tuple(group.size(kept) for _, _, kept in blocks)
+        fed = tuple(old for _, old, _ in blocks)
+        self.readers = [
+            CellReader(
+                *(self._forms(), (c,), fed, group.moving, (size,), self.sizes, self.builder),
+                columns=[np.full(size, float(at == chosen) - 1.0) for chosen in range(len(blocks) - 1)],
+            )
+            for at, ((_, _, c), size) in enumerate(zip(blocks, self.sizes, strict=True))
+        ]
+
+    def _forms(self, *opaque: str) -> Forms:
+        forms = Forms(self.group.graph, self.group.states)
+        forms.opaque = {*opaque}
+        return forms
+
+    def layer(self) -> tuple[Custom, Names, Names]:
+        """The layer, the tensors that it reads side by side, and its results."""
+        pairs = [*zip(self.readers, self.blocks, strict=True)]
+        kept = self.builder.keep(
+            self._chosen([reader.term((self.new[c],), through=True) for reader, (_, _, c) in pairs])
+        )
+        for reader, (_, _, c) in pairs:
+            reader.forms = self._forms(self.new[c])
+            reader.known[(self.new[c],)] = kept
+        result = self._chosen([reader.term((name,), through=True) for reader, (name, _, _) in pairs])
+        whole = CellReader(self._forms(), (), (), self.group.moving, self.sizes, builder=self.builder)
+        whole.gates = [self._gate(at) for at in range(max(len(reader.gates) for reader in self.readers))]
+        used = self.builder.build("cell", result).parameters
+        whole.columns = [
+            np.concatenate(
+                [[*reader.columns, *[np.zeros(reader.units)] * used][at] for reader in self.readers]
+            )
+            for at in range(used)
+        ]
+        results = tuple(name for name, _, _ in self.blocks)
+        return *whole.layer(self.group._label(results[0]), result), results
+
+    def _chosen(self, terms: Sequence[Term]) -> Term:
+        """In the units of each block the block's value: others are moved below zero, where relu is 0."""
+        blocks: dict[Term, list[int]] = {}
+        for at, term in enumerate(terms):
+            blocks.setdefault(term, []).append(at)
+        if len(blocks) == 1:
+            return terms[0]
+        last, parts = len(terms) - 1, list[Term]()
+        for term, mine in blocks.items():  # what is added is 0 here, elsewhere -_FAR
+            chosen = [at for at in range(last) if (at in mine) != (last in mine)]
+            shares = [self.builder.parameter(at) * _FAR for at in chosen]
+            below: Any = sum(shares[1:], start=shares[0])
+            below = below + _FAR * (len(mine) - 1) if last not in mine else -_FAR * len(chosen) - below
+            term = self.builder.clip(term, _FAR)
+            parts += [self.builder.apply(RELU, term + below), self.builder.apply(RELU, below - term)]
+        total = parts[0] - parts[1]
+        for more, less in zip(parts[2::2], parts[3::2], strict=True):
+            total = total + (more - less)
+        return total
+
+    def _gate(self, at: int) -> _Gate:
+        """A row of all units, each as its block has it."""
+        gates = [reader.gates[at] if at < len(reader.gates) else None for reader in self.readers]
+        wide = {key: part.shape[1] for gate in gates if gate for key, part in gate.of_x.items()}
+        parts = [*zip(gates, self.sizes, strict=True)]
+
+        def rows(part: Floats | None, size: int, columns: int) -> Floats:
+            return np.zeros((size, columns)) if part is None else part
+
+        of_x = {
+            key: np.concatenate([rows(gate and gate.of_x.get(key), size, wide[key]) for gate, size in parts])
+            for key in wide
+        }
+        of_h = [rows(gate and gate.of_h, size, sum(self.sizes)) for gate, size in parts]
+        bias = [np.zeros(size) if gate is None else gate.bias for gate, size in parts]
+        return _Gate(of_x, np.concatenate(of_h) if np.any([part.any() for part in of_h]) else None,
+                     np.concatenate(bias))  # fmt: skip
 
 
 def sorted_graph(graph: Graph, ends: Sequence[str]) -> Graph:

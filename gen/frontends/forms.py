@@ -138,8 +138,14 @@ class Forms:
             return 0 if value.size == 1 else value.size
         if node is None:  # as many as the columns of a matrix that reads it
             readers = [self.graph.nodes[at] for at in self.graph.consumers(tensor)]
-            found = [self._weight(each) for each in readers if each.operator in DENSE and each.inputs[0] == tensor]
-            return next((weight.shape[1] for weight in found if weight is not None), 0)
+            weights = [self._weight(each) for each in readers if each.operator in DENSE]
+            found = [weight.shape[1] for weight in weights if weight is not None]
+            factors = [
+                self.constant(name) for each in readers if each.operator == "mul" for name in each.inputs
+            ]
+            return max(
+                [*found, *(each.size for each in factors if each is not None and each.size > 1)], default=0
+            )
         if node.operator in DENSE:
             weight = self._weight(node)
             return 0 if weight is None else len(weight)

@@ -229,13 +229,18 @@ def join_loops(graph: Graph) -> tuple[Graph, tuple[str, ...], tuple[str, ...]]:
 def _first_loop(graph: Graph, problems: list[str]) -> tuple[Graph, list[str]] | None:
     """The graph with layers in place of one loop, and notes; None if no more can be read."""
     for axis, sources in _sequences(graph):
-        try:
-            found = _Unrolled(graph, axis, sources).joined()
-        except (ModelError, ConfigurationError, RecursionError) as error:
-            problems.append(f"the loop over the steps of {listed(map(repr, sources))} is not read: {error}")
-            continue
-        if found is not None:
-            return found
+        why: list[Exception] = []
+        for late in (True, False):
+            try:
+                found = _Unrolled(graph, axis, sources, late).joined()
+            except (ModelError, ConfigurationError, RecursionError) as error:
+                why.append(error)
+                continue
+            if found is not None:
+                return found
+            break
+        if why:
+            problems.append(f"the loop over the steps of {listed(map(repr, sources))} is not read: {why[0]}")
     return None
 
 
@@ -325,9 +330,12 @@ def _taken(graph: Graph, node: Node) -> Iterator[tuple[int, int, str]]:
 
 
 class _Unrolled:
-    """A loop whose steps stand one after the other; ``sources`` are what it takes a step of in each."""
+    """A loop whose steps stand one after the other; ``sources`` are what it takes a step of in each.
 
-    def __init__(self, graph: Graph, axis: int, sources: Mapping[str, Steps]) -> None:
+    ``late``: what only the next step reads is computed there, else only what it computes of the state alone.
+    """
+
+    def __init__(self, graph: Graph, axis: int, sources: Mapping[str, Steps], late: bool) -> None:
         graph = _once(graph, axis, sources)
         graph = graph.with_nodes([graph.nodes[at] for at in sorted(graph.ancestors(graph.outputs))])
         self.graph, self.sources, self.axis = graph, tuple(sources), axis
@@ -343,7 +351,7 @@ class _Unrolled:
         for node in graph.nodes:
             levels.append(max((self.level.get(name, -1) for name in node.inputs), default=-1))
             self.level |= {name: self.firsts.get(name, levels[-1]) for name in node.outputs}
-        self._postpone(levels)
+        self._postpone(levels, late)
         self.nodes: list[list[Node]] = [[] for _ in steps]
         for node, level in zip(graph.nodes, levels, strict=True):
             if level >= 0:
@@ -354,7 +362,7 @@ class _Unrolled:
         self.changes: dict[str, Floats] = {}
         """By how much constants of the second step are more in each further one."""
 
-    def _postpone(self, levels: list[int]) -> None:
+    def _postpone(self, levels: list[int], late: bool) -> None:
         """Move what only the next step reads there, where that step computes it of the state.
 
         That is what is made of values behind which a step's results are, and what is linear in one tensor.
@@ -368,7 +376,7 @@ class _Unrolled:
             {each for name in node.outputs for each in graph.consumers(name)} for node in graph.nodes
         ]
         moved: set[int] = set()
-        for at, node in enumerate(graph.nodes):
+        for at, node in enumerate(graph.nodes if late else ()):
             mine = [name for name in node.inputs if self.level.get(name, -1) == levels[at]]
             free = (
                 0 <= levels[at] < last and at not in given and not self.firsts.keys() & {*node.outputs, *mine}
@@ -389,8 +397,8 @@ class _Unrolled:
             if not free or not mine or {levels[each] for each in consumers[at]} != {level + 1}:
                 continue
             read = [{levels[each] for each in graph.consumers(name)} for name in mine]
-            anyway = node.operator != "recurrent" and all(level + 1 in each for each in read)
-            if (node.operator in _LINEAR and len(mine) == 1) or anyway:
+            anyway = late and node.operator != "recurrent" and all(level + 1 in each for each in read)
+            if (node.operator in _LINEAR and len(mine) == 1) or node.operator == "concat" or anyway:
                 levels[at] = level + 1
         self.level |= {name: level for node, level in zip(graph.nodes, levels, strict=True)
                        for name in node.outputs if name not in self.firsts}  # fmt: skip
@@ -436,7 +444,8 @@ class _Unrolled:
             left = range(position, len(pool))
             tries = ((k, counting) for counting in (False, True) for k in left)
             found = next((k for k, counting in tries if self._fits(node, pool[k], at, counting)), -1)
-            if found < 0 and at == len(self.steps) - 1:
+            counted = not self.changes.keys().isdisjoint(node.inputs)
+            if found < 0 and at == len(self.steps) - 1 and not counted:
                 continue  # what only a further step would read
             if found < 0:
                 raise ModelError(self._difference(node, pool[position:], at))
@@ -501,7 +510,10 @@ class _Unrolled:
                         "step, as a feature of x"
                     )
             break
-        return f"step {at} has nothing that computes of its tensors what {node.where} computes in step 1"
+        return (
+            f"step {at} has nothing that computes of its tensors what {node.where} computes in step 1; "
+            "give the module whose forward computes one step"
+        )
 
     # The first step, whose states may be constants
 
@@ -528,7 +540,11 @@ class _Unrolled:
         """What the first step adds nothing to, where the others add what grows with their number."""
         for one, other in (node.inputs[:2], node.inputs[1::-1]) if node.operator == "add" else ():
             value = self.graph.constant(other) if other in self.changes else None
-            if one in self.images[0] and value is not None and np.allclose(value, self.changes[other], atol=1e-7):
+            if (
+                one in self.images[0]
+                and value is not None
+                and np.allclose(value, self.changes[other], atol=1e-7)
+            ):
                 return one
         return None
 
@@ -555,14 +571,23 @@ class _Unrolled:
                 if mine in found and found[mine] != theirs and not self._equal(found[mine], theirs):
                     return False
                 found[mine] = theirs
-            elif mine != theirs and not (self._equal(mine, theirs) or self._counts(mine, theirs, 0, self.changes)):
+            elif mine != theirs and not (
+                self._equal(mine, theirs) or self._counts(mine, theirs, 0, self.changes)
+            ):
                 return False
         begins |= found
         return True
 
     def _of_zeros(self, mine: str, theirs: str) -> bool:
-        """Whether a constant is what the exporter computed of zeros: a bias, or zeros."""
+        """Whether a constant is what the exporter computed of zeros: a bias, what is added, or zeros."""
         value, node = self.graph.constant(theirs), self.graph.nodes[self.graph.index_of(mine)]
+        if node.operator in ("add", "sub"):
+            signs = (1.0, 1.0 if node.operator == "add" else -1.0)
+            given = zip(signs, map(self.graph.constant, node.inputs), strict=True)
+            if value is not None and any(
+                each is not None and np.array_equal(s * each, value) for s, each in given
+            ):
+                return True
         if value is None or node.operator not in DENSE or len(node.inputs) < 3:
             return value is not None and not np.any(value)
         bias = self.graph.constant(node.inputs[2])
@@ -638,14 +663,17 @@ class _Unrolled:
         if not self.changes:
             return body
         old, new, one = (fresh(f"step.{word}", body.is_tensor) for word in ("old", "new", "one"))
-        held, made = {one: np.ones(1)}, [Node("add", (old, one), (new,), "step", "number of the step", hidden=True)]
+        held, made = (
+            {one: np.ones(1)},
+            [Node("add", (old, one), (new,), "step", "number of the step", hidden=True)],
+        )
         renamed: dict[str, str] = {}
         for name, change in self.changes.items():
             names = [fresh(f"{name}.{word}", body.is_tensor) for word in ("change", "begin", "grown", "now")]
             renamed[name], value = names[3], np.asarray(body.constant(name), dtype=np.float64)
             held |= {names[0]: change, names[1]: value - 2 * change}
-            made += [Node("mul", (new, names[0]), (names[2],), name, "number of the step", hidden=True),
-                     Node("add", (names[2], names[1]), (names[3],), name, "number of the step", hidden=True)]  # fmt: skip
+            for operator, inputs, output in (("mul", (new, names[0]), 2), ("add", (names[2], names[1]), 3)):
+                made.append(Node(operator, inputs, (names[output],), name, "number of the step", hidden=True))
         self.states[old], self.begins[old] = new, ""
         sizes = body.dimensions
         nodes = [replace(n, inputs=tuple(renamed.get(name, name) for name in n.inputs)) for n in body.nodes]

@@ -191,6 +191,87 @@ class NormOfSums(LayerNormLstm):
         return h, (h, c)
 
 
+class PeakAndMean(nn.Module):
+    """It reads a running mean and a peak of its h: three states of three formulas."""
+
+    states, inputs = (UNITS, UNITS, UNITS), INPUTS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w, self.u = nn.Linear(INPUTS, UNITS), nn.Linear(3 * UNITS, UNITS)
+
+    def forward(self, x, state):
+        h, mean, peak = state
+        h = torch.tanh(self.w(x) + self.u(torch.cat([h, mean, peak], -1)))
+        mean = 0.9 * mean + 0.1 * h
+        peak = torch.maximum(0.9 * peak, h)
+        return h, (h, mean, peak)
+
+
+class Exponential(nn.Module):
+    """xLSTM's cell of scalars, with exponential gates, a normaliser and a stabiliser, as its paper has it."""
+
+    states, inputs = (UNITS, UNITS, UNITS, UNITS), INPUTS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w, self.r = nn.Linear(INPUTS, 4 * UNITS), nn.Linear(UNITS, 4 * UNITS, bias=False)
+        self.out = nn.Linear(UNITS, OUTPUTS)
+
+    def gates(self, x, h):
+        i, f, z, o = (self.w(x) + self.r(h)).chunk(4, -1)
+        return i, -nn.functional.softplus(-f), z, o
+
+    def forward(self, x, state):
+        h, c, n, m = state
+        i, f, z, o = self.gates(x, h)
+        most = torch.maximum(f + m, i)
+        i, f = torch.exp(i - most), torch.exp(f + m - most)
+        c, n = f * c + i * torch.tanh(z), f * n + i
+        h = torch.sigmoid(o) * (c / n)
+        return self.out(h), (h, c, n, most)
+
+
+class SLstm(Exponential):
+    """The same, which keeps the quotient c / n and the logarithm of n, which begins at -8."""
+
+    states = (UNITS, UNITS, UNITS)
+
+    def forward(self, x, state):
+        h, c, n = state
+        i, f, z, o = self.gates(x, h)
+        new = i - f - (n - 8)
+        c = c + torch.sigmoid(new) * (torch.tanh(z) - c)
+        n = f + n + nn.functional.softplus(new)
+        h = torch.sigmoid(o) * c
+        return self.out(h), (h, c, n)
+
+
+class TimeMix(nn.Module):
+    """RWKV's, which reads its mean and the logarithm of the weights before it changes them."""
+
+    states, inputs = (INPUTS, UNITS, UNITS), INPUTS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.k, self.v, self.g = (nn.Linear(INPUTS, UNITS) for _ in range(3))
+        self.w, self.u, self.mix = (
+            nn.Parameter(-torch.rand(UNITS)),
+            nn.Parameter(torch.rand(UNITS)),
+            nn.Parameter(torch.rand(INPUTS)),
+        )
+        self.out = nn.Linear(UNITS, OUTPUTS)
+
+    def forward(self, x, state):
+        before, mean, weight = state
+        mixed = self.mix * x + (1 - self.mix) * before
+        k, v, g = self.k(mixed), self.v(mixed), torch.sigmoid(self.g(mixed))
+        y = mean + torch.sigmoid(self.u + k - weight) * (v - mean)
+        new = k - (self.w + weight)
+        mean = mean + torch.sigmoid(new) * (v - mean)
+        return self.out(g * y), (x, mean, self.w + weight + nn.functional.softplus(new))
+
+
 class KeptBehind(LayerNormLstm):
     """Its c is kept behind the norm, as PyTorch's example has it."""
 
@@ -218,7 +299,7 @@ CELLS = {
     each.__name__: each
     for each in (
         *(MinGru, MinLstm, StateSpace, Complex, IndRnn, Sru, Coupled, Spiking, Averaged),
-        *(LayerNormLstm, NormOfSums),
+        *(LayerNormLstm, NormOfSums, PeakAndMean, SLstm, TimeMix),
     )
 }
 

@@ -31,7 +31,13 @@ KINDS = {
     "Averaged": ["custom", "lstm", "dense"],
     "LayerNormLstm": ["lstm", "dense"],
     "NormOfSums": ["lstm"],
+    "PeakAndMean": ["custom", "dense"],
+    "SLstm": ["custom", "dense"],
+    "TimeMix": ["custom", "custom", "custom", "dense"],
 }
+MIXED = ("PeakAndMean", "SLstm", "TimeMix")
+"""Several formulas in one layer, whose values are rounded once more."""
+LOOPS = [name for name in KINDS if name not in ("SLstm", "TimeMix")]
 FORMS = ("exported", "trace", "onnx", "dynamo")
 STEPS, SEQUENCES = 12, 2
 
@@ -61,7 +67,8 @@ def test_a_step_equals_pytorch_also_in_16_bits(name: str) -> None:
     quantised = quantise(result.network, QuantizationSettings(), x)
     y = Golden(quantised).run(quantised.numerics.quantise_input(x)).y
     largest = max(1.0, float(np.abs(wanted).max()))
-    assert np.abs(quantised.shapes[-1].output.to_floats(y) - wanted).max() <= 5e-4 * largest
+    most = 1e-3 if name in MIXED else 5e-4
+    assert np.abs(quantised.shapes[-1].output.to_floats(y) - wanted).max() <= most * largest
     assert any("a cell: it reads" in note for note in result.report.notes)
 
 
@@ -77,7 +84,7 @@ def test_a_step_in_every_form(name: str, form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "form"), quick(
-    [(name, form) for name in KINDS for form in ("live", *FORMS)], *((name, "live") for name in KINDS),
+    [(name, form) for name in LOOPS for form in ("live", *FORMS)], *((name, "live") for name in LOOPS),
     ("Spiking", "exported"),
 ))  # fmt: skip
 def test_a_loop_over_the_steps(name: str, form: str, tmp_path: Path) -> None:
@@ -89,7 +96,7 @@ def test_a_loop_over_the_steps(name: str, form: str, tmp_path: Path) -> None:
     assert result.report.batch_first
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", LOOPS)
 def test_a_loop_over_a_tensor_that_gives_the_final_state(name: str) -> None:
     module = cell(name)
     result = read_model(cells.Each(module).eval())
@@ -160,7 +167,7 @@ def test_a_traced_cell_whose_state_is_read_first(tmp_path: Path) -> None:
 @pytest.mark.rtl
 @pytest.mark.parametrize(("name", "backend"), quick(
     [(name, backend) for name in KINDS for backend in ("icarus", "verilator")], ("Spiking", "icarus"),
-    ("Complex", "icarus"),
+    ("Complex", "icarus"), *((name, "icarus") for name in MIXED),
 ))  # fmt: skip
 def test_rtl_equals_the_golden_model(name: str, backend: str, tmp_path: Path) -> None:
     module = cell(name)
@@ -177,12 +184,6 @@ def step(call: Any, **modules: Any) -> Any:
     torch.manual_seed(0)
     kind = nets.Net if call.__code__.co_argcount == 2 else nets.LengthsNet
     return kind(call, w=nn.Linear(3, 5), u=nn.Linear(5, 5), v=nn.Linear(5, 5), **modules).eval()
-
-
-def two_kept(net: Any, x: Any, state: Any) -> Any:
-    a, b = state
-    a, b = torch.tanh(net.w(x) + a * b), torch.sigmoid(net.w(x) - a * b)
-    return a * b, (a, b)
 
 
 def reset_inside(net: Any, x: Any, h: Any) -> Any:
@@ -203,7 +204,6 @@ def normed(net: Any, x: Any, h: Any) -> Any:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (two_kept, "depend on each other and are computed in different ways"),
         (reset_inside, "which is computed of the old state in the same step"),
         (five_rows, "it needs more than 4 rows of a unit"),
         (normed, "has no place in a cell"),
@@ -249,11 +249,42 @@ def test_norms_in_front_and_behind_are_of_the_layer_beside() -> None:
     equals(network, x, wanted)
 
 
-def test_the_number_of_a_step_is_refused_and_may_be_a_feature() -> None:
+def numbered(net: Any, x: Any) -> Any:
+    h, results = x.new_zeros(x.shape[1], 5), []
+    for t in range(x.shape[0]):
+        h = torch.tanh(net.w(x[t]) + 0.5 * h + 0.1 * t - net.bend.bias * t)
+        results.append(h * (0.3 * t))
+    return torch.stack(results)
+
+
+@pytest.mark.parametrize("form", quick(["live", *FORMS], "live"))
+def test_what_grows_with_the_number_of_a_step_is_a_state_that_counts(form: str, tmp_path: Path) -> None:
+    net = step(numbered, bend=nn.Linear(3, 5))
+    x = np.random.default_rng(2).normal(size=(7, 2, 3)).astype(np.float32)
+    with torch.no_grad():
+        wanted = net(torch.as_tensor(x)).numpy()
+    network = read_model(in_form(form, net, (torch.zeros(6, 2, 3),), tmp_path)).network
+    assert [layer.units for layer in network.layers] == [1, 5]
+    equals(network, x, wanted)
+
+
+def test_a_division_by_sums_of_exponentials_is_refused_with_what_may_be_kept_instead() -> None:
+    torch.manual_seed(3)
+    written, kept = cells.Exponential().eval(), cell("SLstm")
+    kept.load_state_dict(written.state_dict())
+    refused(
+        written, r"keep c / n and l = log\(n\): d = log i - log f - l, r = r \+ sigmoid\(d\) \* \(z - r\)"
+    )
+    x = data(written)
+    np.testing.assert_allclose(cells.play(kept, x), cells.play(written, x), atol=2e-3)  # n begins at exp(-8)
+    equals(read_model(kept).network, x, cells.play(kept, x))
+
+
+def test_other_numbers_of_a_step_are_refused_and_may_be_a_feature() -> None:
     def numbered(net: Any, x: Any) -> Any:
         h, results = x.new_zeros(x.shape[1], 5), []
         for t in range(x.shape[0]):
-            h = torch.tanh(net.w(x[t]) + 0.5 * h + 0.1 * t)
+            h = torch.tanh(net.w(x[t]) + 0.5 * h + 1 / (t + 1))
             results.append(h)
         return torch.stack(results)
 
