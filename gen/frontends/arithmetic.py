@@ -91,7 +91,8 @@ def _limit(step: Step, formula: str) -> Value:
     """The largest or smallest of results, and of a constant if there is one."""
     constants = [at for at, name in enumerate(step.node.inputs) if step.graph.is_constant(name)]
     left = [at for at, name in enumerate(step.node.inputs) if not step.graph.is_constant(name)]
-    names, values = (tuple(each[at] for at in left) for each in (step.node.inputs, step.inputs))
+    names = tuple(step.node.inputs[at] for at in left)
+    values = tuple(step.inputs[at] for at in left)
     value = _pairs(replace(step, node=replace(step.node, inputs=names), inputs=values), formula)
     sign = 1.0 if formula == "largest" else -1.0
     for at in constants:

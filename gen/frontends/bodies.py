@@ -553,7 +553,7 @@ class _Group:
         self.new = tuple(self.forms.behind(states[name]) for name in old)
         readers = {at for name in old for at in graph.consumers(name)}
         inside = readers | graph.descendants(readers)
-        self.moving = {name for at in inside for name in graph.nodes[at].outputs} | {*old}
+        self.moving = frozenset({name for at in inside for name in graph.nodes[at].outputs} | {*old})
         ends = [*graph.outputs, *others]
         self.ends = [name for name in ends if self.forms.behind(name) in self.moving]
         self.sizes = tuple(self.forms.width(name) for name in old)
@@ -561,7 +561,7 @@ class _Group:
     def replaced(self) -> tuple[Graph, str]:
         """The graph with a recurrent node for them, and a note."""
         states = {name: self.states[name] for name in self.old}
-        normed = find_normed(self.forms, states, frozenset(self.moving), self._label(self.new[0]))
+        normed = find_normed(self.forms, states, self.moving, self._label(self.new[0]))
         if normed is not None:
             h = self.forms.behind(self.states[normed.h])
             return self._with_node(normed.layer, normed.sources, (h,), self.states[normed.c])
@@ -647,7 +647,7 @@ class _Group:
         """The layer that gives results and keeps states, which are its results if ``fed`` are the same."""
         self.forms.opaque = {*self.new}
         sizes = tuple(self.sizes[self.old.index(name)] for name in kept)
-        reader = CellReader(self.forms, kept, fed, frozenset(self.moving), sizes)
+        reader = CellReader(self.forms, kept, fed, self.moving, sizes)
         name = self._label(results[0])
         if kept == fed or not fed:
             new = tuple(self.states[each] for each in kept)
@@ -663,7 +663,7 @@ class _Group:
 
     def _reads_elements(self, kept: Names, fed: Names, sizes: tuple[int, ...]) -> bool:
         """Whether the old state is read otherwise than by matrices: then the cell keeps it."""
-        trial = CellReader(self.forms, kept, fed, frozenset(self.moving), sizes)
+        trial = CellReader(self.forms, kept, fed, self.moving, sizes)
         trial.term(self.new, through=True)
         return trial.reads_state
 
@@ -703,8 +703,8 @@ class _Group:
         nodes = [node for node in graph.nodes if news.isdisjoint(node.outputs)]
         lost = {self.states[name] for name in self.old if not news & {self.forms.behind(self.states[name])}}
         ends_of = [*graph.outputs, *({*self.states.values()} - lost)]
-        sizes, widths = graph.dimensions, {h: layer.outputs, c: layer.outputs} if len(results) == 1 else {}
-        graph = replace(graph, dimensions=lambda name: ("", widths[name]) if name in widths else sizes(name))
+        sizes, known = graph.dimensions, {h: layer.outputs, c: layer.outputs} if len(results) == 1 else {}
+        graph = replace(graph, dimensions=lambda name: ("", known[name]) if name in known else sizes(name))
         graph = sorted_graph(graph.with_nodes([*made, *nodes]), ends_of)
         what = f"its state is {' and '.join(map(repr, self.old))}"
         if len(self.old) > 1 and not kept:
@@ -789,21 +789,18 @@ class _Mixed:
 
     def _gate(self, at: int) -> _Gate:
         """A row of all units, each as its block has it."""
-        gates = [reader.gates[at] if at < len(reader.gates) else None for reader in self.readers]
-        wide = {key: part.shape[1] for gate in gates if gate for key, part in gate.of_x.items()}
-        parts = [*zip(gates, self.sizes, strict=True)]
+        none = _Gate({}, None, np.zeros(1))
+        gates = [reader.gates[at] if at < len(reader.gates) else none for reader in self.readers]
+        wide = {key: part.shape[1] for gate in gates for key, part in gate.of_x.items()}
 
-        def rows(part: Floats | None, size: int, columns: int) -> Floats:
-            return np.zeros((size, columns)) if part is None else part
+        def rows(parts: list[Floats | None], columns: int) -> Floats:
+            sizes = zip(parts, self.sizes, strict=True)
+            return np.concatenate([np.zeros((size, columns)) if p is None else p for p, size in sizes])
 
-        of_x = {
-            key: np.concatenate([rows(gate and gate.of_x.get(key), size, wide[key]) for gate, size in parts])
-            for key in wide
-        }
-        of_h = [rows(gate and gate.of_h, size, sum(self.sizes)) for gate, size in parts]
-        bias = [np.zeros(size) if gate is None else gate.bias for gate, size in parts]
-        return _Gate(of_x, np.concatenate(of_h) if np.any([part.any() for part in of_h]) else None,
-                     np.concatenate(bias))  # fmt: skip
+        of_x = {key: rows([gate.of_x.get(key) for gate in gates], wide[key]) for key in wide}
+        of_h = rows([gate.of_h for gate in gates], sum(self.sizes))
+        bias = [np.broadcast_to(gate.bias, (size,)) for gate, size in zip(gates, self.sizes, strict=True)]
+        return _Gate(of_x, of_h if of_h.any() else None, np.concatenate(bias))
 
 
 def sorted_graph(graph: Graph, ends: Sequence[str]) -> Graph:
