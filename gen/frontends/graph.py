@@ -120,6 +120,21 @@ class Constants(Protocol):
 
 
 @dataclass(frozen=True)
+class Joined:
+    """Constants of a graph, and others that a change of the graph brings."""
+
+    outer: Constants
+    inside: Mapping[str, Any]
+
+    def __contains__(self, tensor: object) -> bool:
+        return tensor in self.inside or tensor in self.outer
+
+    def get(self, tensor: str) -> Any | None:
+        """Return a tensor's value; None if it depends on the inputs."""
+        return self.inside[tensor] if tensor in self.inside else self.outer.get(tensor)
+
+
+@dataclass(frozen=True)
 class Words:
     """How a front end names its parts in messages."""
 

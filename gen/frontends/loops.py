@@ -103,8 +103,12 @@ def _of_one_step(body: Graph, node: Node) -> list[Node]:
         raise ModelError(f"{node.where} goes through steps inside of a step")
     y, h, *c = [*node.outputs, "", ""][:3]
     inputs = [body.behind(name, "squeeze", "unsqueeze") for name in node.inputs[:3]]
-    cell = replace(node, inputs=(*inputs, *node.inputs[3:]), outputs=(y or h, "", *c),
-                   attributes={**given, "axes": ("N", "F"), "y_axes": ("N", "F")})  # fmt: skip
+    cell = replace(
+        node,
+        inputs=(*inputs, *node.inputs[3:]),
+        outputs=(y or h, "", *c),
+        attributes={**given, "axes": ("N", "F"), "y_axes": ("N", "F")},
+    )
     return [cell, *([replace(cell, operator="identity", inputs=(y,), outputs=(h,))] if y and h else [])]
 
 
@@ -145,8 +149,13 @@ def _on_sequences(node: Node, loop: Loop, names: Mapping[str, str]) -> Node:
     if node.operator == "recurrent" and loop.node is not None:
         node = replace(node, label=loop.node.label, kind=loop.node.kind, noun=loop.node.noun)
     if node.operator == "gemm":  # which reads two axes alone
-        return replace(node, operator="linear", inputs=(*map(renamed, node.inputs[:1]), *node.inputs[1:]),
-                       outputs=(names[node.outputs[0]],), attributes={})  # fmt: skip
+        return replace(
+            node,
+            operator="linear",
+            inputs=(*map(renamed, node.inputs[:1]), *node.inputs[1:]),
+            outputs=(names[node.outputs[0]],),
+            attributes={},
+        )
     if node.operator == "recurrent":
         layers = given["layers"]
         given |= {
@@ -400,8 +409,12 @@ class _Unrolled:
             anyway = late and node.operator != "recurrent" and all(level + 1 in each for each in read)
             if (node.operator in _LINEAR and len(mine) == 1) or node.operator == "concat" or anyway:
                 levels[at] = level + 1
-        self.level |= {name: level for node, level in zip(graph.nodes, levels, strict=True)
-                       for name in node.outputs if name not in self.firsts}  # fmt: skip
+        self.level |= {
+            name: level
+            for node, level in zip(graph.nodes, levels, strict=True)
+            for name in node.outputs
+            if name not in self.firsts
+        }
 
     def _may_collect(self, node: Node) -> bool:
         return node.operator in ("stack", "concat") and len(node.inputs) == len(self.steps)
@@ -677,9 +690,13 @@ class _Unrolled:
         self.states[old], self.begins[old] = new, ""
         sizes = body.dimensions
         nodes = [replace(n, inputs=tuple(renamed.get(name, name) for name in n.inputs)) for n in body.nodes]
-        return replace(body, nodes=[*made, *nodes], inputs=[*body.inputs, old],
-                       constants=Joined(body.constants, held),
-                       dimensions=lambda name: ("", 1) if name == old else sizes(name))  # fmt: skip
+        return replace(
+            body,
+            nodes=[*made, *nodes],
+            inputs=[*body.inputs, old],
+            constants=Joined(body.constants, held),
+            dimensions=lambda name: ("", 1) if name == old else sizes(name),
+        )
 
     def _dimensions(self) -> Callable[[str], Sequence[int | str]]:
         """The sizes of tensors, also of a step of each sequence, as far as its layers show its features."""
