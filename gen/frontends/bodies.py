@@ -608,12 +608,20 @@ class _Group:
         """What else to try: of each block of units the result, its state or "", and the one that is kept."""
         alone = [(new, old, old) for new, old in zip(self.new, self.old, strict=True)]
         pairs = [(h, c) for h, c in itertools.permutations(alone, 2) if self.size(h[1]) == self.size(c[1])]
-        tries = [alone, *([each if each is not h else (*h[:2], c[1]) for each in alone if each is not c]
-                          for h, c in pairs)]  # fmt: skip
+        tries = [
+            alone,
+            *(
+                [each if each is not h else (*h[:2], c[1]) for each in alone if each is not c]
+                for h, c in pairs
+            ),
+        ]
         for node in self.graph.nodes:  # a result that is no state, in the units of one
             inside = [name for name in node.outputs if name in self.moving and name not in self.new]
-            tries += [[(name, "", each[1]) if each is c else each for each in alone]
-                      for name in inside for c in alone]  # fmt: skip
+            tries += [
+                [(name, "", each[1]) if each is c else each for each in alone]
+                for name in inside
+                for c in alone
+            ]
         for blocks in tries:
             if len(blocks) > 1 and self._is_cut(tuple(result for result, _, _ in blocks)):
                 yield blocks

@@ -145,7 +145,7 @@ SCRIPTED = {
         *(BatchFirst, TwoTensors, LastStep, LastOfList, Numbered, TwoLoops),
         *(Stopped, Shorter, Joined, Ahead),
     )
-}  # fmt: skip
+}
 
 
 def export(name, folder):

@@ -188,21 +188,29 @@ class _Loop:
                 make.make_node("Sub", [new, one], [self.number], self.number),
             ]
         given = [f"{name}/given" for _, name in steps]
-        copies = [make.make_node("Identity", [new], [name], name)
-                  for (new, _), name in zip(steps, given, strict=True)]  # fmt: skip
+        copies = [
+            make.make_node("Identity", [new], [name], name)
+            for (new, _), name in zip(steps, given, strict=True)
+        ]
         tensor = make.make_empty_tensor_value_info
         ends = [*(new for _, _, new, _ in states), *given]
         body = make.make_graph(
-            [*self._needed([*counting, *inner, *copies], ends)], "body",
-            [*(infos[old] for old, *_ in states), *map(self._step, self.taken.items())], [*map(tensor, ends)],
+            [*self._needed([*counting, *inner, *copies], ends)],
+            "body",
+            [*(infos[old] for old, *_ in states), *map(self._step, self.taken.items())],
+            [*map(tensor, ends)],
             [*self.body.initializer],
-        )  # fmt: skip
+        )
         scan = make.make_node(
-            "Scan", [*(begin for _, begin, _, _ in states), *self.taken.values()],
-            [*(final for *_, final in states), *(name for _, name in steps)], self.graph.label(self.node),
-            body=body, num_scan_inputs=len(self.taken), scan_input_axes=[self.axis] * len(self.taken),
+            "Scan",
+            [*(begin for _, begin, _, _ in states), *self.taken.values()],
+            [*(final for *_, final in states), *(name for _, name in steps)],
+            self.graph.label(self.node),
+            body=body,
+            num_scan_inputs=len(self.taken),
+            scan_input_axes=[self.axis] * len(self.taken),
             **({"scan_output_axes": [self.axis] * len(steps)} if steps else {}),
-        )  # fmt: skip
+        )
         return [*front, scan, *behind]
 
     def _step(self, taken: tuple[str, str]) -> Any:

@@ -34,8 +34,11 @@ def test_a_scripted_loop_equals_pytorch(name: str, tmp_path: Path) -> None:
     result = read_model(path)
     assert [layer.kind for layer in result.network.layers] == KINDS[name]
     found = run_float(result.network, X).y
-    np.testing.assert_allclose(found[-1] if name.startswith("Last") else found, wanted.swapaxes(0, axis) if
-                               wanted.ndim > 2 else wanted, atol=2e-6)  # fmt: skip
+    np.testing.assert_allclose(
+        found[-1] if name.startswith("Last") else found,
+        wanted.swapaxes(0, axis) if wanted.ndim > 2 else wanted,
+        atol=2e-6,
+    )
 
 
 @pytest.mark.rtl
