@@ -192,7 +192,7 @@ def sequence_manifest(network: QuantizedNetwork, **options: object) -> Manifest:
 def test_layers_in_reverse_are_refused() -> None:
     rng = np.random.default_rng(2)
     network = quantise(Network(layers=(normal_lstm(rng, 3, 2, reverse=True),)), NARROW)
-    with pytest.raises(ConfigurationError, match="a layer after the other: leave it out"):
+    with pytest.raises(ConfigurationError, match="a layer after the other: leave `wave_front` out"):
         sequence_manifest(network, wave_front=True)
     assert sequence_manifest(network).sequence is not None
 
