@@ -75,6 +75,15 @@ def test_a_device_gets_the_registers_with_the_shortest_step(tmp_path: Path) -> N
     )
 
 
+def test_other_widths_of_a_spatial_build_for_a_device_are_spatial(tmp_path: Path) -> None:
+    given = {"array": "spatial", "calibration": X, "quick": True, "fit": "lfe5u-25f-8"} | GIVEN
+    build = rtlstm.compile(lstm(), folder=tmp_path / "build", **given)
+    found = build.accuracy(X[:, :1], model=lstm(), calibration=X)
+    costs = [each.cost for each in found.widths if each.cost is not None]
+    # An array would take some twenty cycles.
+    assert costs and all(cost.step_latency_cycles <= 10 for cost in costs)
+
+
 def test_what_fits_no_device_is_said_with_what_was_needed(tmp_path: Path) -> None:
     def compile(units: int, **more: object) -> Any:
         given = {"calibration": X[:, :, :3], "fit": "lfe5u-25f-8", "quick": True} | GIVEN | more
