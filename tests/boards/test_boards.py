@@ -3,17 +3,28 @@
 import re
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 
+import numpy as np
 import pytest
 from amaranth.build import Clock, Pins, Resource, Subsignal
 from support.packages import install
+from support.served_board import check_golden
+from support.small_builds import network
 
 from rtlstm.boards.bitstream import constraints
 from rtlstm.boards.board import Board, find_timing
 from rtlstm.boards.catalogue import BOARDS, describe, find_any_board, find_board, find_target, usable_boards
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.hdl.link.uart import bit_cycles
+from rtlstm.host import Accelerator
+from rtlstm.host.link.engine import LinkTimeouts
+from rtlstm.host.link.link_transport import LinkTransport
+from rtlstm.sim.simulated_board import BoardPort
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import BAUD_RATES
+from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.plugins import PluginWarning
 
 
@@ -120,6 +131,23 @@ def test_lines():
 def test_impossible_lines(clock: float, baud: int | None, words: str):
     with pytest.raises(ConfigurationError, match=words):
         find_timing(find_board("ulx3s-85f"), clock, baud)
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+def test_a_nexus_board_runs(tmp_path: Path):
+    """Its PLL multiplies the clock pin by its parameters, and results are the golden model's."""
+    generate_build(network(), tmp_path, parameters=Parameters(lanes=4, macs=1, family="nexus"))
+    on_board = OnBoard.create(tmp_path, "crosslink-nx", 100)
+    native, manifest = on_board.simulate(), on_board.manifest
+    assert native.clock_hz == pytest.approx(float(on_board.timing.clock_hz), rel=1e-6)
+    assert 98e6 < native.clock_hz <= 100e6
+    x = np.random.default_rng(1).uniform(-1, 1, (10, manifest.program.inputs))
+    timeouts = LinkTimeouts(retry=0.005, least_retry=0.001, most_retry=0.01)
+    with Accelerator(LinkTransport(BoardPort(native), manifest, timeouts, seed=1), manifest) as board:
+        board.load_weights(tmp_path / "weights.bin")
+        y, _ = board.run(x)
+    check_golden(tmp_path, x, y)
 
 
 def own_board(name: str, **fields: object) -> Board:
