@@ -90,7 +90,7 @@ def test_refused(cli, board_build: Path):
         done = cli("board", board_build, "--board", "colorlight-i5", "--ip", IP, "--udp", port)
         done.refused(f"UDP port {port} must be free")
     cli("board", board_build, "--board", "colorlight-i5", "--ip", IP).refused("--udp PORT")
-    cli("board", board_build, "--board", "colorlight-i5", "--mac", IP, "--udp", 0).refused("--ip ADDRESS")
+    cli("board", board_build, "--board", "colorlight-i5", "--mac", IP, "--udp", 0).refused("give its --ip")
     cli("bitstream", board_build, "--board", "colorlight-i5", "--peer", "any").refused("--ip")
     done = cli(
         "board", board_build, "--board", "colorlight-i5", "--ip", IP, "--raw", "--udp", 0, "--faults", 0.1
