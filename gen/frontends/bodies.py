@@ -719,20 +719,20 @@ class _Group:
             what += ", side by side in the driver's"
         reads = ", ".join(map(repr, sources))
         if widths:
-            what += f"; their values saturate at +-{_FAR:g}"
+            what += f"; their values saturate at +-{_MOST_CHOSEN:g}"
         return graph, f"the nodes that give {results[0]!r} are a cell: it reads {reads}, and {what}"
 
 
-_FAR: Final = 16.0
+_MOST_CHOSEN: Final = 16.0
 """Largest magnitude of what a layer of several formulas chooses of, as much as c has by default."""
 
 
 class _Mixed:
     """States of several formulas as one layer, of whose units each block computes its own.
 
-    All units compute all formulas, and parameters choose one, within +-_FAR. A block reads the other states
-    of h by rows of gates; ``blocks`` has of each its result, the state that this is, or "", and the one that
-    its units keep.
+    All units compute all formulas, and parameters choose one, within +-_MOST_CHOSEN. A block reads the other
+    states of h by rows of gates; ``blocks`` has of each its result, the state that this is, or "", and the
+    one that its units keep.
     """
 
     def __init__(self, group: _Group, blocks: Sequence[Names]) -> None:
@@ -783,12 +783,16 @@ class _Mixed:
         if len(blocks) == 1:
             return terms[0]
         last, parts = len(terms) - 1, list[Term]()
-        for term, mine in blocks.items():  # what is added is 0 here, elsewhere -_FAR
+        for term, mine in blocks.items():  # what is added is 0 here, elsewhere -_MOST_CHOSEN
             chosen = [at for at in range(last) if (at in mine) != (last in mine)]
-            shares = [self.builder.parameter(at) * _FAR for at in chosen]
+            shares = [self.builder.parameter(at) * _MOST_CHOSEN for at in chosen]
             below: Any = sum(shares[1:], start=shares[0])
-            below = below + _FAR * (len(mine) - 1) if last not in mine else -_FAR * len(chosen) - below
-            term = self.builder.clip(term, _FAR)
+            below = (
+                below + _MOST_CHOSEN * (len(mine) - 1)
+                if last not in mine
+                else -_MOST_CHOSEN * len(chosen) - below
+            )
+            term = self.builder.clip(term, _MOST_CHOSEN)
             parts += [self.builder.apply(RELU, term + below), self.builder.apply(RELU, below - term)]
         total = parts[0] - parts[1]
         for more, less in zip(parts[2::2], parts[3::2], strict=True):

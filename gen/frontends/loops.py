@@ -239,9 +239,9 @@ def _first_loop(graph: Graph, problems: list[str]) -> tuple[Graph, list[str]] | 
     """The graph with layers in place of one loop, and notes; None if no more can be read."""
     for axis, sources in _sequences(graph):
         why: list[Exception] = []
-        for late in (True, False):
+        for delayed in (True, False):
             try:
-                found = _Unrolled(graph, axis, sources, late).joined()
+                found = _Unrolled(graph, axis, sources, delayed).joined()
             except (ModelError, ConfigurationError, RecursionError) as error:
                 why.append(error)
                 continue
@@ -341,10 +341,10 @@ def _taken(graph: Graph, node: Node) -> Iterator[tuple[int, int, str]]:
 class _Unrolled:
     """A loop whose steps stand one after the other; ``sources`` are what it takes a step of in each.
 
-    ``late``: what only the next step reads is computed there, else only what it computes of the state alone.
+    ``delayed``: what only the next step reads is computed there; else what it makes of the state alone.
     """
 
-    def __init__(self, graph: Graph, axis: int, sources: Mapping[str, Steps], late: bool) -> None:
+    def __init__(self, graph: Graph, axis: int, sources: Mapping[str, Steps], delayed: bool) -> None:
         graph = _once(graph, axis, sources)
         graph = graph.with_nodes([graph.nodes[at] for at in sorted(graph.ancestors(graph.outputs))])
         self.graph, self.sources, self.axis = graph, tuple(sources), axis
@@ -360,7 +360,7 @@ class _Unrolled:
         for node in graph.nodes:
             levels.append(max((self.level.get(name, -1) for name in node.inputs), default=-1))
             self.level |= {name: self.firsts.get(name, levels[-1]) for name in node.outputs}
-        self._postpone(levels, late)
+        self._postpone(levels, delayed)
         self.nodes: list[list[Node]] = [[] for _ in steps]
         for node, level in zip(graph.nodes, levels, strict=True):
             if level >= 0:
@@ -371,7 +371,7 @@ class _Unrolled:
         self.changes: dict[str, Floats] = {}
         """By how much constants of the second step are more in each further one."""
 
-    def _postpone(self, levels: list[int], late: bool) -> None:
+    def _postpone(self, levels: list[int], delayed: bool) -> None:
         """Move what only the next step reads there, where that step computes it of the state.
 
         That is what is made of values behind which a step's results are, and what is linear in one tensor.
@@ -385,7 +385,7 @@ class _Unrolled:
             {each for name in node.outputs for each in graph.consumers(name)} for node in graph.nodes
         ]
         moved: set[int] = set()
-        for at, node in enumerate(graph.nodes if late else ()):
+        for at, node in enumerate(graph.nodes if delayed else ()):
             mine = [name for name in node.inputs if self.level.get(name, -1) == levels[at]]
             free = (
                 0 <= levels[at] < last and at not in given and not self.firsts.keys() & {*node.outputs, *mine}
@@ -406,7 +406,7 @@ class _Unrolled:
             if not free or not mine or {levels[each] for each in consumers[at]} != {level + 1}:
                 continue
             read = [{levels[each] for each in graph.consumers(name)} for name in mine]
-            anyway = late and node.operator != "recurrent" and all(level + 1 in each for each in read)
+            anyway = delayed and node.operator != "recurrent" and all(level + 1 in each for each in read)
             if (node.operator in _LINEAR and len(mine) == 1) or node.operator == "concat" or anyway:
                 levels[at] = level + 1
         self.level |= {
