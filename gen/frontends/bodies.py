@@ -509,9 +509,8 @@ def join_bodies(graph: Graph, states: Mapping[str, str]) -> tuple[Graph, tuple[s
             except _NoStateError:
                 raise
             except (ModelError, ConfigurationError) as error:
-                why = (
-                    why or error
-                )  # of the smallest group; what reads its old states may be in its layer, too
+                # Of the smallest group; what reads its old states may be in its layer, too.
+                why = why or error
                 continue
             left = {name: new for name, new in left.items() if name not in group}
             notes.append(note)

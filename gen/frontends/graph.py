@@ -113,25 +113,13 @@ class Node:
 class Constants(Protocol):
     """Tensors that do not depend on the model's inputs; a value may be computed when it is asked for."""
 
+    def add(self, name: str, value: Any) -> str:
+        """Add a constant under a new name that begins with this one, and return its name."""
+
     def __contains__(self, tensor: object) -> bool: ...
 
     def get(self, tensor: str) -> Any | None:
         """Return a tensor's value as an array; None if it depends on the inputs."""
-
-
-@dataclass(frozen=True)
-class Joined:
-    """Constants of a graph, and others that a change of the graph brings."""
-
-    outer: Constants
-    inside: Mapping[str, Any]
-
-    def __contains__(self, tensor: object) -> bool:
-        return tensor in self.inside or tensor in self.outer
-
-    def get(self, tensor: str) -> Any | None:
-        """Return a tensor's value; None if it depends on the inputs."""
-        return self.inside[tensor] if tensor in self.inside else self.outer.get(tensor)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from rtlstm.gen.frontends.arrays import Floats, fresh, listed
 from rtlstm.gen.frontends.bodies import join_bodies, sorted_graph
 from rtlstm.gen.frontends.cells import join_cells
 from rtlstm.gen.frontends.forms import Forms
-from rtlstm.gen.frontends.graph import Graph, Joined, Node, Recurrent, input_rank
+from rtlstm.gen.frontends.graph import Graph, Node, Recurrent, input_rank
 from rtlstm.gen.frontends.layers import DENSE
 from rtlstm.spec.errors import ConfigurationError, ModelError
 
@@ -675,18 +675,19 @@ class _Unrolled:
         """The body with a state that counts steps, of which constants that grow with them are computed."""
         if not self.changes:
             return body
-        old, new, one = (fresh(f"step.{word}", body.is_tensor) for word in ("old", "new", "one"))
-        held, made = (
-            {one: np.ones(1)},
-            [Node("add", (old, one), (new,), "step", "number of the step", hidden=True)],
-        )
-        renamed: dict[str, str] = {}
+        old, new = (fresh(f"step.{word}", body.is_tensor) for word in ("old", "new"))
+        made, renamed = list[Node](), dict[str, str]()
+
+        def compute(operator: str, read: str, label: str, word: str, value: Floats, output: str) -> None:
+            inputs = read, body.constants.add(fresh(f"{label}.{word}", body.is_tensor), value)
+            made.append(Node(operator, inputs, (output,), label, "number of the step", hidden=True))
+
+        compute("add", old, "step", "one", np.ones(1), new)
         for name, change in self.changes.items():
-            names = [fresh(f"{name}.{word}", body.is_tensor) for word in ("change", "begin", "grown", "now")]
-            renamed[name], value = names[3], np.asarray(body.constant(name), dtype=np.float64)
-            held |= {names[0]: change, names[1]: value - 2 * change}
-            for operator, inputs, output in (("mul", (new, names[0]), 2), ("add", (names[2], names[1]), 3)):
-                made.append(Node(operator, inputs, (names[output],), name, "number of the step", hidden=True))
+            grown, renamed[name] = (fresh(f"{name}.{word}", body.is_tensor) for word in ("grown", "now"))
+            value = np.asarray(body.constant(name), dtype=np.float64)
+            compute("mul", new, name, "change", change, grown)
+            compute("add", grown, name, "begin", value - 2 * change, renamed[name])
         self.states[old], self.begins[old] = new, ""
         sizes = body.dimensions
         nodes = [replace(n, inputs=tuple(renamed.get(name, name) for name in n.inputs)) for n in body.nodes]
@@ -694,7 +695,6 @@ class _Unrolled:
             body,
             nodes=[*made, *nodes],
             inputs=[*body.inputs, old],
-            constants=Joined(body.constants, held),
             dimensions=lambda name: ("", 1) if name == old else sizes(name),
         )
 

@@ -3,13 +3,13 @@
 import contextlib
 import importlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rtlstm.gen.frontends.arrays import import_extra, listed, one_error
+from rtlstm.gen.frontends.arrays import fresh, import_extra, listed, one_error
 from rtlstm.gen.frontends.graph import Wiring
 from rtlstm.gen.frontends.reading import IntegerRows
 from rtlstm.spec.errors import ModelError
@@ -127,9 +127,11 @@ class Constants:
     def __contains__(self, tensor: object) -> bool:
         return tensor in self._initializers or tensor in self._nodes or tensor in self._values
 
-    def add(self, values: Mapping[str, Any]) -> None:
-        """Add the constants of a graph inside a node."""
-        self._values |= values
+    def add(self, name: str, value: Any) -> str:
+        """Add a constant under a new name that begins with this one, and return its name."""
+        name = fresh(name, self.__contains__)
+        self._values[name] = value
+        return name
 
     def get(self, tensor: str) -> Any | None:
         """The value of a tensor, or None if it depends on the model's inputs.

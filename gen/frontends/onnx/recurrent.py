@@ -470,8 +470,8 @@ class Scan:
 
     # The nodes
 
-    def nodes(self) -> tuple[list[Node], dict[str, Any]]:
-        """The nodes on whole sequences, and the constants that they read."""
+    def nodes(self) -> list[Node]:
+        """The nodes on whole sequences; the graph gets the constants that they read."""
         given, count = list(self.node.output), len(self.states)
         scan = Node("recurrent", (), (), self.label, "Scan", noun=" node")
         last = [
@@ -499,10 +499,9 @@ class Scan:
                 nodes.append(Node(operator, (names[inner],), (outer,), label, "Identity", how, noun=" node",
                                   hidden=True))  # fmt: skip
         read = {name for node in nodes for name in node.inputs if name and body.is_constant(name)}
-        renamed = {name: f"{self.label}/{name}" for name in read}
-        constants = {renamed[name]: body.constant(name) for name in read}
-        nodes = [replace(n, inputs=tuple(renamed.get(name, name) for name in n.inputs)) for n in nodes]
-        return nodes, constants
+        add = self.graph.constants.add
+        renamed = {name: add(f"{self.label}/{name}", body.constant(name)) for name in read}
+        return [replace(n, inputs=tuple(renamed.get(name, name) for name in n.inputs)) for n in nodes]
 
     def _begin(self, outer: str, width: int) -> str:
         """The tensor in which a state of so many values begins; empty for zeros."""

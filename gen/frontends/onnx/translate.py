@@ -201,12 +201,9 @@ def _translated(graph: OnnxGraph, node: Any, unread: list[str]) -> Iterable[Node
         return [_recurrent(graph, node, attributes, make)]
     if name == "Scan":
         try:
-            nodes, constants = Scan(graph, node, translate).nodes()
+            return Scan(graph, node, translate).nodes()
         except (ModelError, ConfigurationError) as error:
             unread.append(f"{graph.where(node)} is not read: {error}")
-        else:
-            graph.constants.add(constants)
-            return nodes
     if inside:
         return [make("", attributes={"holds": sum(map(_count, inside))})]
     if name == "com.microsoft.FusedGemm":
