@@ -30,6 +30,19 @@ class BatchFirst(Parts):
         return torch.stack(ys, 1)
 
 
+class FromBehind(Parts):
+    """The axis of steps counts from behind."""
+
+    axis = 1
+
+    def forward(self, x):
+        h, ys = torch.zeros(x.size(0), 5), []
+        for t in range(x.size(1)):
+            h = torch.tanh(self.new(x.select(-2, t)) + 0.5 * h)
+            ys.append(self.out(h))
+        return torch.stack(ys, 1)
+
+
 class TwoTensors(Parts):
     """The steps of two tensors, of a list of steps and of its length, joined with torch.cat."""
 
@@ -139,11 +152,37 @@ class Ahead(Parts):
         return torch.stack(ys)
 
 
+class Table(Parts):
+    """Refused: it reads a row of a constant in each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.Parameter(torch.rand(20, 5))
+
+    def forward(self, x):
+        h, ys = torch.zeros(x.size(1), 5), []
+        for t in range(x.size(0)):
+            h = torch.tanh(self.new(x[t]) + 0.5 * h + self.rows[t])
+            ys.append(h)
+        return torch.stack(ys)
+
+
+class Features(Parts):
+    """Refused: it goes over features."""
+
+    def forward(self, x):
+        h, ys = torch.zeros(x.size(0), 2), []
+        for t in range(x.size(2)):
+            h = torch.tanh(x[:, :, t][:, :2] + 0.5 * h)
+            ys.append(h)
+        return torch.stack(ys)
+
+
 SCRIPTED = {
     each.__name__: each
     for each in (
-        *(BatchFirst, TwoTensors, LastStep, LastOfList, Numbered, TwoLoops),
-        *(Stopped, Shorter, Joined, Ahead),
+        *(BatchFirst, FromBehind, TwoTensors, LastStep, LastOfList, Numbered, TwoLoops),
+        *(Stopped, Shorter, Joined, Ahead, Table, Features),
     )
 }
 

@@ -104,11 +104,12 @@ class _Loop:
                 if int(given.get("keepdims", 1)) or (sizes is not None and (sizes.ndim or int(sizes) != 1)):
                     continue
                 whole, axis = maker.input[0], int(given.get("axis", 0))
-            if whole not in self.makers:
-                found[inner.output[0]] = whole, axis
+            if whole not in self.makers and whole not in self.old:
+                found[inner.output[0]] = whole, axis + (len(self.graph.dimensions(whole)) if axis < 0 else 0)
         axes = {axis for _, axis in found.values()}
         if len(axes) != 1 or not axes <= {0, 1}:
-            raise ModelError(f"{_STEPS}, of which it takes none" if not axes else f"{_STEPS}, not both")
+            what = f"not steps of axis {' and '.join(map(str, sorted(axes)))}" if axes else "but takes none"
+            raise ModelError(f"{_STEPS}, {what}")
         self.axis = axes.pop()
         self.taken = {name: whole for name, (whole, _) in found.items()}
 

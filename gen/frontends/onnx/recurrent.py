@@ -429,6 +429,11 @@ class Scan:
             raise ModelError("it must go through a tensor, and have a value for each input of its body")
         self.states, self.xs = names[:count], dict(zip(names[count:], node.input[count:], strict=True))
         self.given = [item.name for item in body.graph.output]
+        for name in filter(graph.is_constant, self.xs.values()):
+            raise ModelError(
+                f"it goes through the constant {name!r}, but the core computes the same in every step: give "
+                "what differs as a feature of x"
+            )
         if not self.states:
             raise ModelError("it must have a state, but has none; give the module whole tensors instead")
         self.axis, self.backward = self._direction()

@@ -17,6 +17,7 @@ from rtlstm.spec.parameters import Parameters
 loops = Lazy("support.scripted_loops")
 KINDS = {
     "BatchFirst": ["custom", "dense"],
+    "FromBehind": ["custom", "dense"],
     "TwoTensors": ["dense", "custom", "dense"],
     "LastStep": ["custom", "dense"],
     "LastOfList": ["custom", "dense"],
@@ -60,6 +61,8 @@ def test_a_scripted_loop_on_hardware(name: str, tmp_path: Path) -> None:
             "must stack all tensors of the list along axis 0 or 1, as torch.stack does, or take the last",
         ),
         ("Ahead", "of the graph around it, which must be constant, or a step of what it goes over"),
+        ("Table", "it goes through the constant 'rows', .* give what differs as a feature of x"),
+        ("Features", r"take x\[t\] or x\[:, t\], not steps of axis 2"),
     ],
 )
 def test_other_loops_are_refused_by_name(name: str, words: str, tmp_path: Path) -> None:
