@@ -280,14 +280,11 @@ def _core_clock(
     model = family.usable_clock(device.die, parameters.pipeline_name, assumed_mhz)
     if model is None:
         return None
-    if plan is not None:
-        known = None if family.spatial is None else family.spatial.clocks
-        if known is None:
-            return None
+    if plan is not None and family.spatial is not None:
         period, die = plan.period(manifest.layers, manifest.numerics), family.dies.get(device.die, 1.0)
         # Short loops of other cells were not routed: none is faster than an array is known to be.
         most = model.mhz(chosen.grade, 0, 0)
-        return min(most, known.mhz(period, luts, die, family.clocks[""], chosen.grade))
+        return min(most, family.spatial.clocks.mhz(period, luts, die, family.clocks[""], chosen.grade))
     return model.mhz(
         chosen.grade,
         cells / device.luts,

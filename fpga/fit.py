@@ -143,7 +143,7 @@ class FitRequest(HardwareRequest):
         self.check_spatial()
         device = self.chosen.device
         estimates = self.need_estimates("`fit`", f"give `family={device.family!r}`")
-        if estimates.spatial is None or estimates.spatial.clocks is None:
+        if estimates.spatial is None:
             raise ConfigurationError(
                 f"`fit` has no clocks of spatial builds for {device.name}, since none of its family was "
                 f"routed: leave it out and give `family={device.family!r}`, or leave out `array='spatial'`"
@@ -179,9 +179,14 @@ class FitRequest(HardwareRequest):
         most += 0 if large is None else large.count * large.kibit * 1024
         share = weights * bits / most
         if share > 1:
-            whole = f"{name} with its link" if self.board else name
             text = f"whatever the array: {weights:,} weights of {bits} bits are {share:.3g} times its memory"
-            raise NothingFitsError(text, share, whole, self.board.name if self.board else device.name)
+            raise self.misfit(name, text, share)
+
+    def misfit(self, name: str, text: str, share: float) -> NothingFitsError:
+        """Return the error for a network of this name, with its link if a board is asked for."""
+        if self.board is None:
+            return NothingFitsError(text, share, name, self.chosen.device.name)
+        return NothingFitsError(text, share, f"{name} with its link", self.board.name)
 
     @property
     def given_sizes(self) -> tuple[str, ...]:
@@ -443,8 +448,6 @@ class _Search:
         return _Design(parameters, found, found.step_latency_us)
 
     def _nothing_fits(self, refused: list[_Refused]) -> NothingFitsError:
-        board = self._request.board
-        target = board.name if board else self._device.name
         given = [f"`{name}={getattr(self._request, name)!r}`" for name in self._request.given_sizes]
         if not refused:
             remedy = "leave it out" if len(given) == 1 else "leave out one of them"
@@ -457,9 +460,8 @@ class _Search:
                 break
             found = self._excess(self._known_design(each).estimate)
             nearest = min(nearest, found, key=lambda item: item.share)
-        whole = f"{self._name} with its link" if board else self._name
         array = f"with {', '.join(given)}" if given else "whatever the array"
-        return NothingFitsError(f"{array}: the nearest takes {nearest.text}", nearest.share, whole, target)
+        return self._request.misfit(self._name, f"{array}: the nearest takes {nearest.text}", nearest.share)
 
     def _candidates(self) -> Iterator[_Candidate]:
         request = self._request

@@ -203,10 +203,9 @@ def fill_limits(family: Estimates, spatial: bool = False) -> FillLimits:
     good = [each for each in family.routed if each.mhz is not None]
     chains = [each.chain_share for each in good if each.chain_share is not None]
     cells = max((each.cell_share for each in good), default=0.0)
-    known = None if family.spatial is None else family.spatial.clocks
-    if spatial and known is not None:
+    if spatial and family.spatial is not None:
         # Counted with their harness, which estimates leave out.
-        cells = 100 * RESERVE + max(each.cell_share for each in known.routed)
+        cells = 100 * RESERVE + max(each.cell_share for each in family.spatial.clocks.routed)
     blocks = [each.multiplier_share for each in good if each.multiplier_share is not None]
     return FillLimits(
         cells=max(family.assumed_fill, round(cells / 100 - RESERVE, 3)),

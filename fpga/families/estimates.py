@@ -221,10 +221,9 @@ class SpatialFactors:
     """LUTs for each unit of :func:`~rtlstm.fpga.spatial_parts.spatial_parts`; the factor of others is 1."""
     ffs: Mapping[str, float]
     """Flip-flops, likewise."""
+    clocks: SpatialClocks
     chain_tiles: Mapping[str, float] = field(default_factory=dict)
     """Tiles of carry chains, likewise."""
-    clocks: SpatialClocks | None = None
-    """None if none was routed."""
 
 
 class EthernetSizes(NamedTuple):
@@ -298,7 +297,7 @@ class Estimates(ABC):
     routed: tuple[RoutedDesign, ...] = ()
     """Designs from which it follows how full a device may be; none without open place and route."""
     spatial: SpatialFactors | None = None
-    """The factors of spatial builds; None if none of the family were measured."""
+    """The factors of spatial builds; None if none of the family were routed."""
 
     @abstractmethod
     def map_memory(self, memory: MemorySpec) -> Mapped:

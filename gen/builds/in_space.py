@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rtlstm.fpga.estimate import Estimate, demands, estimate
 from rtlstm.fpga.families.base import fpga_family
-from rtlstm.fpga.fit import Excess, Fit, FitRequest, NothingFitsError
+from rtlstm.fpga.fit import Excess, Fit, FitRequest
 from rtlstm.fpga.resources import BLOCK_RAMS
 from rtlstm.gen.builds.hardware import SPATIAL, ArrayRequest, in_space
 from rtlstm.gen.quantise.plan import FormatChoices, QuantizationSettings
@@ -55,14 +55,11 @@ def fit_in_space(name: str, network: QuantizedNetwork, request: FitRequest) -> t
     best = min((each for each in tried if not each.excess.resource), key=lambda each: each.key, default=None)
     if best is None:
         nearest = min(refused, key=lambda each: each.excess.share).excess
-        whole, target = name, request.chosen.device.name
-        if request.board is not None:
-            whole, target = f"{name} with its link", request.board.name
         text = (
             f"in space: the nearest takes {nearest.text}; give fewer `weight_bits` or "
             "`gate_bits`, leave out `array='spatial'`, or choose a larger device"
         )
-        raise NothingFitsError(text, nearest.share, whole, target)
+        raise request.misfit(name, text, nearest.share)
     faster = [each for each in refused if each.key < best.key]
     given = [each for each in ("loop_registers", "table_memory") if getattr(request, each) is not None]
     limit = f"the sizes that were given ({', '.join(given)})".replace("_", " ") if given else _THE_NETWORK
@@ -76,22 +73,15 @@ def _tries(
     name: str, network: QuantizedNetwork, request: FitRequest, loops: Iterable[int]
 ) -> Iterator[_Tried]:
     """Yield spatial builds with these registers in the loop, or those that the request has."""
-    set_fields = request.model_fields_set & set(ArrayRequest.model_fields) - {
-        "loop_registers",
-        "table_memory",
-    }
-    taken = {each: getattr(request, each) for each in set_fields}
+    given = request.model_fields_set & set(ArrayRequest.model_fields) - {"loop_registers", "table_memory"}
+    taken = {each: getattr(request, each) for each in given}
     for registers in (request.loop_registers,) if request.loop_registers else loops:
         for memory in (request.table_memory,) if request.table_memory else (None, "rom"):
             array = ArrayRequest(
                 **taken, family=request.chosen.device.family, loop_registers=registers, table_memory=memory
             )
             manifest = in_space(name, network, array)
-            found = estimate(
-                manifest,
-                request.chosen,
-                board=request.board,
-            )
+            found = estimate(manifest, request.chosen, board=request.board)
             # The request was checked: its device has estimates of spatial builds.
             assert found is not None
             excess = Excess()
@@ -115,10 +105,8 @@ def space_note(
 
     Its tables are direct ones; the other formats are those of the array, which has ``clock_mhz``.
     """
-    known = fpga_family(request.chosen.device.family).need_estimates().spatial
     if (
-        known is None
-        or known.clocks is None
+        fpga_family(request.chosen.device.family).need_estimates().spatial is None
         or request.streams > 1
         or network.weight_count * settings.most_weight_bits > _MOST_BITS
     ):
