@@ -218,7 +218,7 @@ def decode(
     tokens, batched = _check(accelerator, first, steps, stop)
     before: Sequence[Stream | None] = [None] * len(tokens)
     if after is not None:
-        before = [after] if isinstance(after, Stream) else list(after)
+        before = after if isinstance(after, Sequence) else [after]
         if state is not None or len(before) != len(tokens):
             raise InputError(
                 f"after must be a stream for each of {len(tokens)} sequences, without `state`, not "

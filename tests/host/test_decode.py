@@ -159,6 +159,8 @@ def test_an_encoder_and_a_decoder_on_one_core(backend: str, tmp_path: Path) -> N
         for wrong in ({"after": streams[:4]}, {"after": streams, "state": streams[0].state}):
             with pytest.raises(InputError, match="after must be a stream for each of 5 sequences, without"):
                 writer.decode(FIRST, 8, **wrong)
+        with pytest.raises(InputError, match="after must be a stream of this device, not 4"):
+            writer.decode(3, 8, after=4)  # type: ignore[arg-type]
         tokens, ends = writer.decode(FIRST, 8, after=streams)
         assert not writer.open_streams and not reader.open_streams
         again = reader.stream()
