@@ -211,8 +211,7 @@ class Space(Record):
     ) -> tuple[TableKind, int, int | None, int]:
         """Return these, or other tables or bits of h and gates of this space if the bits of data need it."""
         if hidden_bits is not None and hidden_bits < data_bits:
-            wider = (bits for bits in self.hidden_bits if bits is None or bits >= data_bits)
-            hidden_bits = next(wider, hidden_bits)
+            hidden_bits = None
         widest = max(data_bits, hidden_bits or 0)
         if widest > DIRECT_BITS and "interpolated" in self.tables:
             tables = "interpolated"

@@ -79,7 +79,7 @@ def finetune_build(
         result = _few_adders(train, request, progress)
     else:
         result = train(request=request, progress=progress)
-    if result.report.helped or result.report.pruned:
+    if result.report.trained_is_built:
         hardware.pop("tables", None)
         compile(result.module, progress=progress, **{**built, "device": None}, **hardware)
     else:
@@ -101,7 +101,7 @@ def _few_adders(
         result = train(request=request.replace(digit_price=price), progress=seen if progress else None)
         report = result.report
         results.append(result)
-        errors.append((report.trained if report.helped else report.rounded).rms)
+        errors.append((report.trained if report.trained_is_built else report.rounded).rms)
         adders.append(sum(len(graph.adders) for graph in SpatialPlan.of(result.network, 1).graphs))
     good = [number for number, error in enumerate(errors) if error <= _AS_GOOD * min(errors)]
     chosen = min(good, key=lambda number: (adders[number], errors[number]))

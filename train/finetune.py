@@ -170,6 +170,11 @@ class FinetuneReport(Record):
     digits: tuple[DigitTrial, ...] = ()
     """The prices of digits that were tried for a spatial build, in ascending order; empty for arrays."""
 
+    @property
+    def trained_is_built(self) -> bool:
+        """Whether the trained network is built: pruned weights are zero even if that is worse."""
+        return self.helped or self.pruned
+
 
 @dataclass(frozen=True)
 class Finetuned:
@@ -181,8 +186,7 @@ class Finetuned:
     @property
     def network(self) -> QuantizedNetwork:
         """The better network on held-out data, which ``rtlstm generate`` builds: trained, or rounded only."""
-        better = self.report.helped or self.report.pruned
-        return self.module.quantised() if better else self.module.rounded_only()
+        return self.module.quantised() if self.report.trained_is_built else self.module.rounded_only()
 
 
 def finetune(
