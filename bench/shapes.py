@@ -117,7 +117,7 @@ class Shape(Record):
         quantised = quantise(network, self.settings, hardware=target)
         if target is not None:
             return in_space(self.name, quantised, self._spatial)
-        return Manifest.create(self.name, quantised.shapes, self.parameters, quantised.numerics)
+        return Manifest.of(self.name, quantised, self.parameters)
 
     @property
     def settings(self) -> QuantizationSettings:

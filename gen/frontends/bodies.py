@@ -564,25 +564,23 @@ class _Group:
         if normed is not None:
             h = self.forms.behind(self.states[normed.h])
             return self._with_node(normed.layer, normed.sources, (h,), self.states[normed.c])
-        errors: list[Exception] = []
+        why: Exception | str = "what the step gives depends on the old state itself"
         for attempt in self._attempts():
             try:
-                layer, sources, results, kept = self._cell(*attempt)
+                cell = self._cell(*attempt)
             except _NoStateError:
                 raise
             except (ModelError, ConfigurationError) as error:
-                errors.append(error)
-                continue
-            return self._with_node(layer, sources, results, kept)
-        for at, blocks in enumerate(self._blocks()):
+                why = error
+            else:
+                return self._with_node(*cell)
+        for blocks in self._blocks():
+            widths = [self.size(kept) for _, _, kept in blocks]
             try:
-                return self._with_node(
-                    *_Mixed(self, blocks).layer(), "", [self.size(c) for _, _, c in blocks]
-                )
+                return self._with_node(*_Mixed(self, blocks).layer(), "", widths)
             except (ModelError, ConfigurationError) as error:
-                errors[len(errors) * (at > 0) :] = [error]
+                why = error
         named = " and ".join(map(repr, self.old))
-        why = errors[-1] if errors else "what the step gives depends on the old state itself"
         raise ModelError(f"the step that makes the new value of the state {named} is no cell: {why}")
 
     def _attempts(self) -> Iterator[tuple[Names, Names, Names]]:
@@ -607,13 +605,9 @@ class _Group:
         """What else to try: of each block of units the result, its state or "", and the one that is kept."""
         alone = [(new, old, old) for new, old in zip(self.new, self.old, strict=True)]
         pairs = [(h, c) for h, c in itertools.permutations(alone, 2) if self.size(h[1]) == self.size(c[1])]
-        tries = [
-            alone,
-            *(
-                [each if each is not h else (*h[:2], c[1]) for each in alone if each is not c]
-                for h, c in pairs
-            ),
-        ]
+        tries = [alone]
+        for h, c in pairs:
+            tries.append([(*h[:2], c[1]) if each is h else each for each in alone if each is not c])
         for node in self.graph.nodes:  # a result that is no state, in the units of one
             inside = [name for name in node.outputs if name in self.moving and name not in self.new]
             tries += [
