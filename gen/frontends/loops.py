@@ -662,8 +662,8 @@ class _Unrolled:
             made.append(Node("select", (sequence,), (name,), name, "select", last_taken, hidden=True))
         kept = [n for n in outside if n.outputs[0] not in collected and whole.keys().isdisjoint(n.outputs)]
         notes.append(
-            f"the model has {len(self.steps)} steps of {listed(map(repr, self.sources))} one after the "
-            "other, from a loop: the core computes any number of steps"
+            f"a loop over {listed(map(repr, self.sources))} was read from {len(self.steps)} steps: the core "
+            "computes any number of steps"
         )
         for name in graph.outputs:
             if name not in results:
