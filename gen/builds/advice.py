@@ -202,6 +202,8 @@ def explain_trials(trials: Sequence[Trial]) -> Iterator[str]:
     before, after = (100 * error for error in (first.error, (taken or [first])[-1].error))
     wide = "; wide ranges that cost little are taken, since other data may have larger values"
     wide *= any(trial.value == "double" for trial in taken)
+    if after > before and any(trial.value == "cancelling" for trial in taken):
+        wide += "; rounding that cancels is preferred, since it keeps rare large errors down"
     yield (
         f"{len(others)} choices were tried on calibration data beside the formulas' formats, and these were "
         f"taken: {chosen}; the error of the outputs went from {before:.3g} to {after:.3g} % of their spread"

@@ -101,6 +101,14 @@ def test_why_a_wide_range_that_gains_nothing_is_taken(value: str, said: bool):
     assert note.endswith("since other data may have larger values") == said
 
 
+@pytest.mark.parametrize(("error", "said"), [(0.51, True), (0.49, False)])
+def test_why_rounding_that_gains_nothing_is_taken(error: float, said: bool):
+    first = Trial(choice="all", value="by formulas", error=0.5, taken=True)
+    then = Trial(choice="rounding of weights", value="cancelling", error=error, taken=True)
+    (note,) = explain_trials([first, then])
+    assert note.endswith("since it keeps rare large errors down") == said
+
+
 def test_inputs_far_from_zero_are_said():
     """Rounding to few bits is off by more than they change; with 16 bits only by a small part of it."""
     x = np.random.default_rng(0).normal((0.0, 55.0, -4.0), (1.0, 0.4, 1.0), (30, 4, 3))
