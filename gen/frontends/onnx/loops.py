@@ -83,7 +83,7 @@ class _Loop:
             value = self._value(name) if given else True
             if value is None or not bool(value):
                 raise ModelError(
-                    "its condition must be true in every step, as of a loop that nothing breaks off: the core "
+                    "its condition must be true in every step, as of a loop that nothing ends: the core "
                     "gives every step of a sequence, and a stream's sequence ends when the driver says so"
                 )
 

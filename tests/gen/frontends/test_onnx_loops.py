@@ -54,7 +54,7 @@ def test_a_scripted_loop_on_hardware(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("Stopped", "its condition must be true in every step, as of a loop that nothing breaks off"),
+        ("Stopped", "its condition must be true in every step, as of a loop that nothing ends"),
         ("Shorter", r"it must go over all steps of a sequence, as `for t in range\(x.size\(0\)\)`"),
         (
             "Joined",
