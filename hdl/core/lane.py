@@ -60,7 +60,7 @@ def if_sums_kept(manifest: Manifest) -> int | None:
 
 
 class LanePorts(Ports):
-    """What a lane has of ports besides those that are as many as lanes."""
+    """Ports that one lane and four have alike."""
 
     address: Signal = In(lambda manifest: row_bits(manifest.regions[Region.WEIGHTS].rows))
     """Row of the weight bank."""
@@ -78,6 +78,7 @@ class LanePorts(Ports):
     sum is to be stored there."""
     write_row: Signal = In(lambda manifest: row_bits(manifest.regions[Region.WEIGHTS].rows))
     write_data: Signal = In(lambda manifest: manifest.parameters.macs * manifest.numerics.weight_bits)
+    """What is written to the banks that ``write`` names, and its row."""
 
 
 class Lane(LanePorts, SharedModule):
@@ -282,12 +283,14 @@ def lanes_per_module(manifest: Manifest) -> int:
 class FourLanes(LanePorts, SharedModule):
     """Four lanes, which stand together: one module for all with the same kinds makes conversion fast.
 
-    Where lanes have copies of what they see (``parameters.lane_copies``), these are theirs: all but what is
-    written comes as many cycles later to the lanes. Else it is as theirs.
+    Latency: as of a lane, and ``parameters.lane_copies`` cycles more from what lanes see, of which these have
+    a copy; what is written has none.
     """
 
     held: Signal = Out(lambda manifest: TOGETHER * manifest.numerics.accumulator.bits)
+    """The last row's sum of each lane, as of :class:`Lane`."""
     write: Signal = In(TOGETHER)
+    """A bit for each lane, likewise."""
 
     def __init__(self, manifest: Manifest, kinds: Sequence[LaneKind]) -> None:
         self._kinds = kinds
