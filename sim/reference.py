@@ -21,6 +21,7 @@ from rtlstm.spec.network import (
     Norm,
     PseudoLayer,
     Rnn,
+    keeps_cell_state,
 )
 from rtlstm.spec.program.passes import reverse_valid
 
@@ -222,7 +223,7 @@ class _States:
         given = self.given
         h = np.zeros((self.batch, layer.outputs)) if given is None else np.asarray(given[0][len(self.h)])
         c = None
-        if isinstance(layer, Lstm) or (isinstance(layer, CellLayer) and layer.has_cell_state):
+        if keeps_cell_state(layer):
             c = np.zeros((self.batch, layer.units)) if given is None else np.asarray(given[1][len(self.c)])
         return _Cell(layer, h, c, self.cell_limit)
 

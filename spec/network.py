@@ -438,6 +438,11 @@ PseudoLayer = Lstm | Gru | Rnn | Custom
 RecurrentLayer = Annotated[PseudoLayer, Field(discriminator="kind")]
 
 
+def keeps_cell_state(layer: PseudoLayer) -> bool:
+    """Whether a layer has a c beside its h."""
+    return isinstance(layer, Lstm) or (isinstance(layer, CellLayer) and layer.has_cell_state)
+
+
 class Bidirectional(Record):
     """Two recurrent layers that read the same sequence, one from its first step, one from its last.
 

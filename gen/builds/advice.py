@@ -20,7 +20,7 @@ from rtlstm.gen.frontends.reading import (
     read_parts,
 )
 from rtlstm.gen.quantise.accuracy import Accuracy
-from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state
+from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer, lower
 from rtlstm.gen.quantise.plan import FormatChoices, Trial, fold_factors
@@ -35,7 +35,15 @@ from rtlstm.gen.quantise.ranges import search_sample, states_leave
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import LINEAR, Bidirectional, Dense, Network, PseudoLayer, StatelessLayer
+from rtlstm.spec.network import (
+    LINEAR,
+    Bidirectional,
+    Dense,
+    Network,
+    PseudoLayer,
+    StatelessLayer,
+    keeps_cell_state,
+)
 from rtlstm.spec.numerics import (
     GUARD_BITS,
     SCALE_UNIT,

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.builds.folder import FINAL_STATES
-from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state
+from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.ranges import states_leave
 from rtlstm.host.state import State, StateFormats
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import BuildError, ConfigurationError, InputError
 from rtlstm.spec.files import DamagedArraysError, read_arrays, read_file
-from rtlstm.spec.network import Network
+from rtlstm.spec.network import Network, keeps_cell_state
 from rtlstm.spec.numerics import QuantizedNetwork
 
 

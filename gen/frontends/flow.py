@@ -41,6 +41,7 @@ from rtlstm.spec.network import (
     Read,
     Rnn,
     StatelessLayer,
+    keeps_cell_state,
     read_fields,
 )
 
@@ -675,7 +676,7 @@ class Flow:
             zeros = [(np.zeros(one.outputs), None) for one in both]
             for one, (its_h, its_c) in zip(both, learned.get(layer.name, zeros), strict=True):
                 h.append(its_h)
-                if isinstance(one, Lstm):
+                if keeps_cell_state(one):
                     c.append(np.zeros(one.units) if its_c is None else its_c)
         return (tuple(h), tuple(c)) if learned else None
 

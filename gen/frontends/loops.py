@@ -202,9 +202,9 @@ def final_states(nodes: list[Node], names: Mapping[str, str], wanted: Mapping[st
         given = [*node.outputs, "", "", ""][:3]
         if node.operator == "recurrent":
             for new, final in wanted.items():
-                if final and names[new] == given[0]:
+                if final and names.get(new) == given[0]:
                     given[1] = final
-                elif final and names[new] == given[2]:
+                elif final and names.get(new) == given[2]:
                     given[2] = final
             node = replace(node, outputs=tuple(given))
         yield node

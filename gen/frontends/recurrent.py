@@ -246,12 +246,11 @@ def _learned(
     axes = tuple(step.node.attributes.get("h_axes", _ROWS))
     wide = [layer.outputs for layer in directions]
     h = _rows(arrays["initial_h"], axes, wide) if "initial_h" in arrays else [np.zeros(size) for size in wide]
-    long = isinstance(directions[0], Lstm)
     c: list[Floats] = []
-    if long and "initial_c" in arrays:
+    if "initial_c" in arrays:
         c = _rows(arrays["initial_c"], axes, [layer.units for layer in directions])
     largest = max(float(np.abs(row).max(initial=0.0)) for row in h)
-    if long and directions[0].projection is None and largest > 1.0:
+    if isinstance(directions[0], Lstm) and directions[0].projection is None and largest > 1.0:
         notes.append(
             f"{step.where} begins in an h of up to {largest:.4g}, but the core's format of h ends at 1, as "
             "what an LSTM gives does: such values saturate"
@@ -266,6 +265,8 @@ def _rows(array: Floats, axes: tuple[str, ...], sizes: list[int]) -> list[Floats
     count = len(sizes)
     if not array.any():
         return [np.zeros(size) for size in sizes]
+    if array.size == 1 and array.ndim < 2:  # what all values are filled with
+        return [np.full(size, array.item()) for size in sizes]
     rows = array
     if "D" not in axes and array.ndim == 2:
         rows = array[None]

@@ -12,16 +12,11 @@ from rtlstm.sim.reference import FloatResult, FloatState, run_float
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.layout import Pad, Window, as_steps, is_front, padded_behind, sequences_first, valid_steps
-from rtlstm.spec.network import CellLayer, Lstm, Network, PseudoLayer
+from rtlstm.spec.network import Network, keeps_cell_state
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.tools.cache import digest
 
 Floats = NDArray[np.float64]
-
-
-def keeps_cell_state(layer: PseudoLayer) -> bool:
-    """Whether a layer has a c beside its h."""
-    return isinstance(layer, Lstm) or (isinstance(layer, CellLayer) and layer.has_cell_state)
 
 
 def repeat_state(begin: FloatState | None, sequences: int) -> FloatState | None:

@@ -8,12 +8,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state, repeat_state, run_reference
+from rtlstm.gen.quantise.calibration import Calibration, repeat_state, run_reference
 from rtlstm.gen.quantise.directions import Product, unfold
 from rtlstm.gen.quantise.lowering import lower
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import FloatResult, FloatState
-from rtlstm.spec.network import Lstm, Network, StatelessLayer
+from rtlstm.spec.network import Lstm, Network, StatelessLayer, keeps_cell_state
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.program.passes import feeds
 from rtlstm.spec.record import Record

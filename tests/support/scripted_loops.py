@@ -106,6 +106,33 @@ class TwoLoops(Parts):
         return self.out(torch.stack(ys))
 
 
+class Swapped(Parts):
+    """A state whose new value is the old one of another, and which begins in ones."""
+
+    def forward(self, x):
+        h, before, ys = torch.zeros(x.size(1), 5), torch.ones(x.size(1), 5), []
+        for t in range(x.size(0)):
+            new = torch.tanh(self.new(x[t]) - 0.5 * before)
+            before = h
+            h = new
+            ys.append(self.out(h))
+        return torch.stack(ys)
+
+
+class Three(Parts):
+    """States of several formulas, which begin in zeros for as many sequences as x has."""
+
+    def forward(self, x):
+        a, b, c, ys = torch.zeros(x.size(1), 5), torch.zeros(x.size(1), 5), torch.zeros(x.size(1), 5), []
+        for t in range(x.size(0)):
+            new = torch.tanh(self.new(x[t]) + 0.3 * c)
+            other = torch.sigmoid(new + 0.5 * b - a)
+            c = 0.7 * c + b * new
+            a, b = new, other
+            ys.append(self.out(c + b))
+        return torch.stack(ys)
+
+
 class Stopped(Parts):
     """Refused: a loop that ends by itself."""
 
@@ -181,7 +208,7 @@ class Features(Parts):
 SCRIPTED = {
     each.__name__: each
     for each in (
-        *(BatchFirst, FromBehind, TwoTensors, LastStep, LastOfList, Numbered, TwoLoops),
+        *(BatchFirst, FromBehind, TwoTensors, LastStep, LastOfList, Numbered, TwoLoops, Swapped, Three),
         *(Stopped, Shorter, Joined, Ahead, Table, Features),
     )
 }

@@ -515,4 +515,8 @@ class Scan:
             raise ModelError(
                 f"its initial_h {outer!r} must have the {width} values of its state, not shape {value.shape}"
             )
+        maker = self.graph.producer(self.graph.behind(outer, "Cast", "Expand", "Identity"))
+        if value is None and maker is not None and name_of(maker) == "ConstantOfShape":
+            given = self.graph.attributes(maker)
+            value = self.graph.constants.array(given["value"]) if "value" in given else np.zeros(1)
         return "" if value is not None and not np.any(value) else outer
