@@ -219,10 +219,11 @@ def decode(
     before: Sequence[Stream | None] = [None] * len(tokens)
     if after is not None:
         before = after if isinstance(after, Sequence) else [after]
-        if state is not None or len(before) != len(tokens):
+        streams_given = len(set(map(id, before))) == len(before) == len(tokens)
+        if state is not None or not streams_given or not all(isinstance(each, Stream) for each in before):
             raise InputError(
-                f"after must be a stream for each of {len(tokens)} sequences, without `state`, not "
-                f"{len(before)}{' and a state' if state is not None else ''}"
+                f"after must be another stream for each of {len(tokens)} sequences, without `state`, not "
+                f"{after!r}{' and a state' if state is not None else ''}"
             )
     h = c = None
     if state is not None:

@@ -140,7 +140,12 @@ class SharedAccelerator(Closing):
             batch: list[_Steps] = []
             for job in jobs:
                 if isinstance(job, _Steps):
-                    if job.future.set_running_or_notify_cancel():
+                    if not job.future.set_running_or_notify_cancel():
+                        continue
+                    # A call before may have closed it, or handed it over to another network.
+                    if job.stream.closed:
+                        job.future.set_exception(DeviceError("the stream was closed before its steps"))
+                    else:
                         batch.append(job)
                 elif job is not None:
                     self._begin(batch, under_way)

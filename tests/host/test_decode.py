@@ -156,11 +156,13 @@ def test_an_encoder_and_a_decoder_on_one_core(backend: str, tmp_path: Path) -> N
         streams = [reader.stream() for _ in FIRST]
         for stream, each in zip(streams, letters.T, strict=True):
             stream.steps(each)
-        for wrong in ({"after": streams[:4]}, {"after": streams, "state": streams[0].state}):
-            with pytest.raises(InputError, match="after must be a stream for each of 5 sequences, without"):
-                writer.decode(FIRST, 8, **wrong)
-        with pytest.raises(InputError, match="after must be a stream of this device, not 4"):
+        for wrong in (streams[:4], [*streams[:4], streams[0]], [*streams[:4], 3], 3):
+            with pytest.raises(InputError, match="after must be another stream for each of 5 sequences"):
+                writer.decode(FIRST, 8, after=wrong)
+        with pytest.raises(InputError, match="1 sequences, without `state`, not 4"):
             writer.decode(3, 8, after=4)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="and a state"):
+            writer.decode(FIRST, 8, after=streams, state=streams[0].state)
         tokens, ends = writer.decode(FIRST, 8, after=streams)
         assert not writer.open_streams and not reader.open_streams
         again = reader.stream()

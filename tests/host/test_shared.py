@@ -169,3 +169,19 @@ def test_errors_reach_the_caller(small):
     with pytest.raises(DeviceError, match="accelerator is closed"):
         streams[0].step(np.zeros(5))
     streams[0].close()
+
+
+def test_steps_behind_a_call_that_closes_their_stream_fail(opened):
+    """They are not run on the stream that then has its number."""
+    build, open = opened
+    x = build.inputs(4, 1)[:, 0]
+    with SharedAccelerator(open()) as shared:
+        closed, held = shared.stream(), threading.Event()
+        shared.call(lambda _: held.wait())
+        after = closed.call(lambda stream: stream.accelerator.stream(after=stream))
+        late = closed.submit(x)
+        held.set()
+        with pytest.raises(DeviceError, match="the stream was closed before its steps"):
+            late.result()
+        y = shared.call(lambda _: after.result().steps(x)).result()
+    np.testing.assert_array_equal(y, expected(build, x[:, None])[:, 0])
