@@ -18,7 +18,7 @@ from rtlstm.host import Accelerator
 from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.link_transport import LinkTransport
 from rtlstm.sim.backends import IcarusDevice
-from rtlstm.spec.errors import DeviceError
+from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.family import Pipeline
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
@@ -45,6 +45,18 @@ def test_icarus_switches(parameters: Parameters, tmp_path: Path) -> None:
         build_for(stacked(1, 2, seed=2), device),
     ]
     switch(device, others, "icarus", tmp_path)
+
+
+def test_dense_layers_in_front_of_an_lstm(tmp_path: Path) -> None:
+    """A device of plain LSTMs takes dense layers anywhere; one of other cells says that such a device does."""
+    device = make_device(stacked(3, 5), SMALL)
+    front, (lstm,) = stacked(3, dense=((4, "relu"), (4, "tanh"))).layers, stacked(4, 3).layers
+    behind = stacked(3, dense=((2, "identity"),)).layers
+    networks = [Network(layers=layers) for layers in ((*front, lstm), (front[0], lstm, *behind), front)]
+    switch(device, [build_for(network, device) for network in networks], "icarus", tmp_path)
+    other = make_device(networks[0], SMALL)
+    with pytest.raises(ConfigurationError, match="of LSTMs with dense layers behind them alone"):
+        build_for(networks[1], other)
 
 
 @pytest.mark.parametrize(

@@ -118,14 +118,15 @@ def fold_zeros(layers: Sequence[ArrayLayer], passes: Passes, offset: Floats) -> 
     )
 
 
-def is_fused(layers: Sequence[ArrayLayer], passes: Passes) -> bool:
+def is_fused(layers: Sequence[ArrayLayer], passes: Passes, there: bool = False) -> bool:
     """Whether the fused LSTM gate unit computes a network.
 
     It does if all cells but norms are that unit's, each layer reads the one before it alone, and, unless
-    there are passes, dense layers come last, but for a copy of the input.
+    there are passes or the unit is ``there``, in a device, dense layers come last, but for a copy of the
+    input.
     """
     dense = [layer.kind == "dense" for layer in layers[layers[0].copies :] if layer.kind != "norm"]
-    return (bool(passes) or dense == sorted(dense)) and all(
+    return (bool(passes) or there or dense == sorted(dense)) and all(
         (is_fused_cell(layer.cell) or layer.kind == "norm")
         and layer.feedback == 0
         and layer.before == 1

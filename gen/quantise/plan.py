@@ -500,7 +500,9 @@ class Lowered:
         self.hardware = hardware or hardware_alone(settings)
         unfolded = unfold(network)
         self.layers, self.passes = lower(unfolded)
-        self.recognised = is_fused(self.layers, self.passes)
+        device = self.hardware.device
+        there = device is not None and device.fused_lstm is not None
+        self.recognised = is_fused(self.layers, self.passes, there)
         """Whether the fused LSTM gate unit computes the network."""
         self.weight_bits = [
             settings.bits_of(at >= 0 and isinstance(unfolded.layers[at], Dense))
@@ -872,7 +874,8 @@ class Plan(Lowered):
                     if all(self._takes(device, index) for index in mine):
                         break
             else:
-                raise self.hardware.other_cells(f"cell and results of layer {self.layers[group[0]].name!r}")
+                what = f"cell and results of layer {self.layers[group[0]].name!r}"
+                raise self.hardware.other_cells(what, is_fused(self.layers, self.passes, there=True))
 
     def _takes(self, device: Numerics, index: int) -> bool:
         """Whether a loadable device has the cell of a layer, in these formats."""

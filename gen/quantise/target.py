@@ -153,12 +153,16 @@ class TargetHardware:
         if names := [name for name in ours | there if ours.get(name) != there.get(name)]:
             raise self.other_cells(", ".join(names))
 
-    def other_cells(self, what: str) -> ConfigurationError:
-        """Return the error about what this network has and the device has not."""
+    def other_cells(self, what: str, fused: bool = False) -> ConfigurationError:
+        """Return the error about what this network has and the device has not.
+
+        ``fused`` says whether a device of plain LSTMs takes it.
+        """
+        one = "a network of LSTMs with dense layers behind them alone, whose device takes such layers in any"
         return ConfigurationError(
             "the network must have the kinds of cells and functions that the device was built with, in "
             f"the same formats, but its {what} differ; generate a loadable device from a network that has "
-            "them, and give it the same ranges"
+            f"them, and give it the same ranges{f', or from {one} order' if fused else ''}"
         )
 
     def _lacks(self, bits: int, what: str, more: str) -> ConfigurationError:
