@@ -145,16 +145,17 @@ def read_script(device: FpgaDevice, name: str, multipliers: bool = True, top: st
     What they write is put into canonical order before it is synthesised.
     """
     macro = "" if multipliers and device.multipliers else "-D RTLSTM_NO_MULTIPLIERS "
-    read = [("core.v", name, _CORE_CELLS)]
+    read = [("core.v", name, fpga_family(device.family).yosys(device).first, _CORE_CELLS)]
     if device.routable:
-        read.append(("shell.v harness.v", top, _TOP_CELLS))
+        read.append(("shell.v harness.v", top, (), _TOP_CELLS))
     lines = [
         line
-        for files, module, written in read
+        for files, module, first, written in read
         for line in (
             f"read_verilog {macro}{files}",
             f"hierarchy -top {module}",
             "proc",
+            *first,
             f"write_json {written}",
             "design -reset",
         )

@@ -48,7 +48,7 @@ def test_icarus_switches(parameters: Parameters, tmp_path: Path) -> None:
 
 
 def test_dense_layers_in_front_of_an_lstm(tmp_path: Path) -> None:
-    """A device of plain LSTMs takes dense layers anywhere; one of other cells says that such a device does."""
+    """A device of plain LSTMs takes dense layers anywhere; one of other cells names that device."""
     device = make_device(stacked(3, 5), SMALL)
     front, (lstm,) = stacked(3, dense=((4, "relu"), (4, "tanh"))).layers, stacked(4, 3).layers
     behind = stacked(3, dense=((2, "identity"),)).layers

@@ -15,10 +15,14 @@ from support.random_builds import Case, make_case, random_network
 from support.step_checks import check_device, check_netlist
 
 import rtlstm
+from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.synthesis import synthesise
+from rtlstm.fpga.tools import find_yosys
 from rtlstm.gen.builds.hardware import ArrayRequest
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.spec.errors import ConfigurationError, ToolError
+from rtlstm.spec.inventory import activations
 from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.spatial import BEHIND_SUMS, MOST_LOOP_REGISTERS, SpatialPlan
@@ -224,6 +228,21 @@ def test_other_layers_are_refused(tmp_path: Path) -> None:
 @pytest.mark.tools
 def test_netlist_equals_golden(tmp_path: Path) -> None:
     check_netlist(spatial_case(296, SMALL, 3, "ecp5"), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.tools
+def test_tables_are_block_ram_of_a_nexus_device(tmp_path: Path) -> None:
+    """The register behind a table is the block RAM's, and not that of the DSP block that reads it."""
+    torch.manual_seed(0)
+    x = np.random.default_rng(1).normal(size=(9, 2, 2))
+    options = GIVEN | {"family": "nexus", "gate_bits": 8, "loop_registers": 3}
+    build = rtlstm.compile(torch.nn.LSTM(2, 4), folder=tmp_path / "build", calibration=x, **options)
+    tables = [table.memory.count for table in activations(build.manifest) if not table.memory.asynchronous]
+    verilog = (tmp_path / "build" / build.manifest.rtl).read_text()
+    device = find_device("lifcl-40").device
+    found = synthesise(verilog, build.manifest.name, device, find_yosys(), tmp_path / "synthesis")
+    assert found.core.block_rams == sum(tables) == 16
 
 
 @pytest.mark.parametrize(

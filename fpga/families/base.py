@@ -60,6 +60,8 @@ class Yosys(Record):
     """How Yosys synthesises for a device."""
 
     command: str
+    first: tuple[str, ...] = ()
+    """Commands that run on the core as it was read, before the command."""
     no_pads: str = ""
     """Option that leaves out the buffers of pins."""
     no_multipliers: str = ""

@@ -139,6 +139,9 @@ module first_carry(input A0, B0, C0, D0, A1, B1, C1, D1, CIN, output S0, S1, COU
 endmodule
 """,
 }
+# A register behind a table belongs to its block RAM, which has no other clock: before memories are mapped,
+# Yosys takes it into the DSP block of a multiplier that reads it, and the table is no block RAM any more.
+_FIRST = ("memory_dff */a:rom_style=block",)
 _PASSES = (
     "techmap -map constants.v",
     "opt_clean",
@@ -311,7 +314,12 @@ class Nexus(FpgaFamily):
     def yosys(self, device: FpgaDevice) -> Yosys:
         """Return how Yosys synthesises for a device."""
         return Yosys(
-            command="synth_nexus", no_pads="-noiopad", no_multipliers="-nodsp", files=_FILES, passes=_PASSES
+            command="synth_nexus",
+            first=_FIRST,
+            no_pads="-noiopad",
+            no_multipliers="-nodsp",
+            files=_FILES,
+            passes=_PASSES,
         )
 
 

@@ -125,6 +125,11 @@ def test_scripts():
     assert "synth_ecp5 -nodsp" in script(devices()["lfe5u-85f"], "top", multipliers=False)
     assert "write_json" not in script(devices()["xcku5p"], "top")
     assert "techmap -map carries.v" in script(devices()["lifcl-17"], "top")
+    # Of the core alone: of tables in block RAM, whose registers the DSP blocks would take.
+    first = "proc\nmemory_dff */a:rom_style=block\nwrite_json core.json\n"
+    assert read_script(devices()["lifcl-17"], "top").count("memory_dff") == 1
+    assert first in read_script(devices()["lifcl-17"], "top")
+    assert "memory_dff" not in read_script(devices()["lfe5u-85f"], "top")
 
 
 def test_options():
