@@ -55,9 +55,11 @@ def fit_in_space(name: str, network: QuantizedNetwork, request: FitRequest) -> t
     best = min((each for each in tried if not each.excess.resource), key=lambda each: each.key, default=None)
     if best is None:
         nearest = min(refused, key=lambda each: each.excess.share).excess
+        # Half the bits are half the adders: no other width saves more.
+        fewer = "give fewer `weight_bits` or `gate_bits`, " if nearest.share < 2 else ""
         text = (
-            f"in space: the nearest takes {nearest.text}; give fewer `weight_bits` or "
-            "`gate_bits`, leave out `array='spatial'`, or choose a larger device"
+            f"in space: the nearest takes {nearest.text}; {fewer}leave out `array='spatial'`, or "
+            "choose a larger device"
         )
         raise request.misfit(name, text, nearest.share)
     faster = [each for each in refused if each.key < best.key]
