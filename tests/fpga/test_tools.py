@@ -13,7 +13,7 @@ from rtlstm.fpga import tools as fpga_tools
 from rtlstm.fpga.devices import devices, find_device
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.netlist.ecp5 import cut_carries, replicate
-from rtlstm.fpga.place_route import nextpnr_options, overfull, read_report
+from rtlstm.fpga.place_route import choose_tools, nextpnr_options, overfull, read_report
 from rtlstm.fpga.resources import check_fit, count_cells, resource_uses
 from rtlstm.fpga.synthesis import read_json, read_script, run_stored, script
 from rtlstm.fpga.tools import TimeLimitError, Tool, find_tool, find_yosys, run_logged
@@ -141,6 +141,14 @@ def test_options():
     assert options[options.index("--placer") + 1] == "static"
     assert "cst=pins.txt" in nextpnr_options(find_device("gw1nr-9"), 30)
     assert "--pdc" in nextpnr_options(find_device("lifcl-17"), 30)
+
+
+def test_large_spatial_builds_are_placed_and_routed_another_way():
+    ecp5, nexus = find_device("lfe5u-85f-8"), find_device("lifcl-40")
+    assert choose_tools(ecp5, True, 37_000) == ("router2", "static")
+    assert choose_tools(ecp5, True, 37_000, "router1") == ("router1", "static")
+    usual = [(ecp5, False, 37_000), (ecp5, True, 22_000), (nexus, True, 37_000)]
+    assert {choose_tools(*each) for each in usual} == {(None, None)}
 
 
 LOG = """
