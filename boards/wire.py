@@ -45,6 +45,8 @@ class LinkCost(NamedTuple):
     """Microseconds that an adapter adds to a step alone: an assumption."""
     ahead: int = 0
     """Bytes of an answer that must be there, or all of a shorter one; 0 for those up to its first zero."""
+    pause: int = 0
+    """Bytes for which the wire waits before each answer of a batch, whose first are still being written."""
     beat: float = 4
     """Cycles of the core's clock for a beat of the input."""
     fixed_us: float = 0.0
@@ -65,7 +67,7 @@ LINK_COSTS: Final[dict[Link, LinkCost]] = {
     ),
     "spi": LinkCost(
         lambda timing: 8e6 / timing.bit_hz, 1, 0, 0, 2,
-        software_us=_TCP_US, batch_us=_TCP_BATCH_US, ahead=AHEAD_BYTES,
+        software_us=_TCP_US, batch_us=_TCP_BATCH_US, ahead=AHEAD_BYTES, pause=AHEAD_BYTES,
     ),
 }  # fmt: skip
 """The links by what they are on: another one is a row here."""
@@ -168,7 +170,8 @@ def predict_wire(manifest: Manifest, timing: BoardTiming, block: int | None = No
     request, answer = wire_bytes(x_bytes), wire_bytes(y_bytes)
     interval = manifest.cycles.step_interval_cycles * core_us
     many = max(1, min(room // x_bytes, room // max(1, y_bytes)))
-    each = (max(wire_bytes(many * x_bytes), wire_bytes(many * y_bytes)) + cost.gap) / many * byte_us
+    answers = wire_bytes(many * y_bytes) + cost.pause
+    each = (max(wire_bytes(many * x_bytes), answers) + cost.gap) / many * byte_us
     return WireTime(
         link=timing.link,
         request_bytes=request,
