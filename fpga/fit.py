@@ -9,14 +9,14 @@ and multipliers that do not reduce the number of words.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import ceil, gcd, lcm
-from typing import Any
+from typing import Any, Self
 
 from pydantic import field_validator
 
 from rtlstm.fpga.core_parts import multiplier_luts
 from rtlstm.fpga.estimate import BoardTop, Demand, Estimate, board_clock, demands, estimate
 from rtlstm.fpga.families.base import fpga_family
-from rtlstm.fpga.families.device import Chosen
+from rtlstm.fpga.families.device import Chosen, FpgaDevice
 from rtlstm.fpga.families.estimates import Estimates
 from rtlstm.fpga.request import HardwareRequest
 from rtlstm.fpga.resources import BLOCK_RAMS, fill_limits, large_name
@@ -279,6 +279,14 @@ class Excess:
     resource: str = ""
     text: str = ""
 
+    @classmethod
+    def of(cls, found: Estimate, device: FpgaDevice) -> Self:
+        """Compare an estimate with a device."""
+        excess = cls()
+        for demand in demands(found, device):
+            excess.compare(demand)
+        return excess
+
     def compare(self, demand: Demand) -> None:
         """Compare the use of a resource with its limit."""
         used, most = demand.used, demand.most
@@ -388,7 +396,7 @@ class _Search:
                 each = replace(candidate, table_memory=table_memory)
                 design = self._design(each)
                 tried += 1
-                excess = self._excess(design.estimate)
+                excess = Excess.of(design.estimate, self._device)
                 if excess.resource:
                     refused.append(_Refused(each, design, excess))
                 elif best is None or design.key < best.key:
@@ -453,12 +461,12 @@ class _Search:
             remedy = "leave it out" if len(given) == 1 else "leave out one of them"
             return NothingFitsError(f"{self._name} has no array with {', '.join(given)}; {remedy}")
         least = sorted(refused, key=lambda item: item.excess.share)[:_MOST_REFUSED]
-        nearest = self._excess(self._known_design(least[0]).estimate)
+        nearest = Excess.of(self._known_design(least[0]).estimate, self._device)
         for each in least[1:]:
             # A candidate without a design has a lower bound of its share.
             if each.excess.share >= nearest.share:
                 break
-            found = self._excess(self._known_design(each).estimate)
+            found = Excess.of(self._known_design(each).estimate, self._device)
             nearest = min(nearest, found, key=lambda item: item.share)
         array = f"with {', '.join(given)}" if given else "whatever the array"
         return self._request.misfit(self._name, f"{array}: the nearest takes {nearest.text}", nearest.share)
@@ -640,13 +648,6 @@ class _Search:
         if not stages.sums_in_dsp or not self._family.adds_products(*bits, paired):
             return 0
         return candidate.macs // 2 - min(candidate.macs, candidate.lut_macs + 1) // 2
-
-    def _excess(self, found: Estimate) -> Excess:
-        """Compare an estimate with the device."""
-        excess = Excess()
-        for demand in demands(found, self._device):
-            excess.compare(demand)
-        return excess
 
     def _parameters(self, candidate: _Candidate) -> Parameters:
         return self._request.parameters(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from rtlstm.fpga.estimate import Estimate, demands, estimate
+from rtlstm.fpga.estimate import Estimate, estimate
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.fit import Excess, Fit, FitRequest
 from rtlstm.fpga.resources import BLOCK_RAMS
@@ -86,9 +86,7 @@ def _tries(
             found = estimate(manifest, request.chosen, board=request.board)
             # The request was checked: its device has estimates of spatial builds.
             assert found is not None
-            excess = Excess()
-            for demand in demands(found, request.chosen.device):
-                excess.compare(demand)
+            excess = Excess.of(found, request.chosen.device)
             yield _Tried(array, manifest, found, excess)
             # Tables of LUTs save nothing but block RAM.
             if excess.resource != BLOCK_RAMS:
