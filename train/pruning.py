@@ -158,9 +158,7 @@ def _kept(sizes: Floats, share: float, limit: float | None) -> NDArray[np.bool_]
 def pruned_report(network: QuantizedNetwork, manifest: Manifest) -> Pruned:
     """Count a network's words and its cycles if words of zeros are skipped."""
     kept = find_kept(network, manifest)
-    skipping = Manifest.create(
-        manifest.name, manifest.layers, manifest.parameters, manifest.numerics, manifest.passes, kept
-    )
+    skipping = Manifest.of(manifest.name, network, manifest.parameters, kept)
     return Pruned(
         words=manifest.program.weight_rows,
         kept=skipping.program.weight_rows,

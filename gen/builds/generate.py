@@ -501,9 +501,7 @@ def _device_notes(family: str, fit: FitRequest | None) -> tuple[str, ...]:
 def _skip_zeros(quantised: QuantizedNetwork, manifest: Manifest) -> tuple[Manifest, tuple[str, ...]]:
     """Return the manifest of the same build without words of weights that are zero, and what to say of it."""
     kept = find_kept(quantised, manifest)
-    found = Manifest.create(
-        manifest.name, manifest.layers, manifest.parameters, manifest.numerics, manifest.passes, kept
-    )
+    found = Manifest.of(manifest.name, quantised, manifest.parameters, kept)
     words, parameters = manifest.program.weight_rows, manifest.parameters
     skipped = words - found.program.weight_rows
     tile = f"a group of {parameters.lanes} rows x {parameters.macs} columns"

@@ -223,8 +223,7 @@ def in_space(name: str, network: QuantizedNetwork, request: ArrayRequest) -> Man
 
     Raises ConfigurationError if there is none of such a network, or the user's choices cannot be built.
     """
-    parameters, plan = _spatial_sizes(network, request), request.spatial_plan(network)
-    return Manifest.create(name, network.shapes, parameters, network.numerics, network.passes, spatial=plan)
+    return Manifest.of(name, network, _spatial_sizes(network, request), spatial=request.spatial_plan(network))
 
 
 def _smaller(
