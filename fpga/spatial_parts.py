@@ -16,9 +16,9 @@ from rtlstm.spec import inventory
 from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.adders import share_adders
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.numerics import SKIPS, RowPart
+from rtlstm.spec.numerics import SKIPS
 from rtlstm.spec.packing import to_bits
-from rtlstm.spec.program.spatial import Integers, Matrix
+from rtlstm.spec.program.spatial import ConstantLayer, Integers, Matrix, input_sum_bits
 
 _LEAF = 16
 """Rows of a table in a LUT; multiplexers of the LUTs cost nothing."""
@@ -120,30 +120,27 @@ def _products(manifest: Manifest) -> Iterator[_Products]:
     numerics, plan = manifest.numerics, manifest.spatial
     align, partial = numerics.accumulator.align, numerics.accumulator.partial_bits
     apart = "products" in plan.registered
-    given, most = list[int](), np.zeros(0)
+    read = list[ConstantLayer]()
+    """What is multiplied for the input of the layer that comes."""
     for index, (layer, shape, stages) in enumerate(
         zip(plan.layers, manifest.layers, manifest.spatial_schedule.stages, strict=True)
     ):
         form = numerics.input if not index else manifest.layers[index - shape.before].output
         moves = tuple(align - drop for drop in layer.shift)
-        first = not len(most)
-        addends = tuple([partial] * shape.rows)
-        most = (np.zeros(shape.rows) if first else most) + np.abs(np.array(layer.bias))
-        part = RowPart("products", np.array(layer.weight), np.array(layer.shift), None)
-        most = most + part.largest(numerics.input, align)
+        addends = (partial,) * shape.rows
         halves = bool(stages.halves and stages.halves[0])
         yield _product(layer.weight, moves, (form.bits,) * shape.inputs, addends, partial, apart or halves)
-        given.append(form.bits)
+        read.append(layer)
         if shape.kind in SKIPS:
             continue
         if shape.recurrent and layer.recurrent_weight:
-            bits = tuple(int(row).bit_length() + 1 for row in most)
+            addends = input_sum_bits(read, numerics)
             moves = tuple(align - drop for drop in layer.recurrent_shift)
             h = manifest.layers[index + shape.feedback].output
-            read = (h.bits,) * len(layer.recurrent_weight[0])
+            values = (h.bits,) * len(layer.recurrent_weight[0])
             behind = apart or stages.sums > stages.halves[-1]
-            yield _product(layer.recurrent_weight, moves, read, bits, partial, behind)
-        most = np.zeros(0)
+            yield _product(layer.recurrent_weight, moves, values, addends, partial, behind)
+        read.clear()
 
 
 @lru_cache(maxsize=256)
@@ -161,9 +158,7 @@ def _product(
     for number, adder in enumerate(graph.adders, graph.inputs):
         bits.append(min(most, graph.bits(number, widths)))
         # Low bits that one side alone has pass the adder, unless they are subtracted.
-        shift = adder.first.shift or (0 if adder.second.negative else adder.second.shift)
-        if adder.first.shift and adder.second.negative:
-            shift = 0
+        shift = 0 if adder.second.negative else adder.first.shift or adder.second.shift
         found.append(max(0, bits[-1] - shift))
     return _Products(tuple(found), tuple([partial] * len(moves)) if apart else ())
 

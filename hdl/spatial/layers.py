@@ -24,8 +24,8 @@ from rtlstm.spec.cells.graph import Node
 from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.inventory import ActivationSpec, activations, multipliers
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.numerics import GUARD_BITS, LayerShape, RowPart
-from rtlstm.spec.program.spatial import ConstantLayer, Integers, ValueKind
+from rtlstm.spec.numerics import GUARD_BITS, LayerShape
+from rtlstm.spec.program.spatial import ConstantLayer, Integers, ValueKind, input_sum_bits
 
 KEPT_SUM = "_sum"
 """What stands in the names of sums that synthesis keeps, before their number. It would make carry-save adders
@@ -160,15 +160,6 @@ class SpatialLayer:
             sums = self._weighted(m, mine, constants.matrices[0], constants.shift, x, halves, sums, stage)
         return sums
 
-    def _sum_bits(self, sources: Sequence[Source]) -> list[int]:
-        """Return how many bits the rows' sums of biases and products with the input need."""
-        form, align = self.numerics.input, self.numerics.accumulator.align
-        most = np.abs(np.sum([source.constants.bias for source in sources], axis=0))
-        for constants in (source.constants for source in sources):
-            part = RowPart("products", constants.matrices[0], np.array(constants.shift), None)
-            most = most + part.largest(form, align)
-        return [int(row).bit_length() + 1 for row in most]
-
     def _argument(self, total: Staged, kind: str, name: str) -> tuple[Staged, Staged]:
         """Return sign and magnitude of a pre-activation, the argument of a table.
 
@@ -286,9 +277,10 @@ class RecurrentLayer(SpatialLayer):
         self._first = stage = sources[0].x[0].stage + stages.input
         if self.shape.recurrent:
             parts = self._sums(m, f"{name}_x", sources, stage - 1 if stages.nodes else 0)
+            widths = input_sum_bits([source.constants for source in sources], self.numerics)
             parts = [
                 part.later(stage - 1 - part.stage).registered(f"{name}_in{row}", signed(bits))
-                for row, (part, bits) in enumerate(zip(parts, self._sum_bits(sources), strict=True))
+                for row, (part, bits) in enumerate(zip(parts, widths, strict=True))
             ]
             h, matrix = [Staged(m, value, stage) for value in self.h], constants.matrices[1]
             halves, shift = stages.halves[-1], constants.recurrent_shift

@@ -30,6 +30,7 @@ from rtlstm.spec.numerics import (
     QuantizedLayer,
     QuantizedNetwork,
     QuantizedRecurrent,
+    RowPart,
 )
 from rtlstm.spec.parameters import Parameters, ceil_log2
 from rtlstm.spec.program.retiming import NO_STAGES, LayerStages, LayerTimes, adders_time, choose_stages
@@ -196,6 +197,18 @@ class SpatialPlan(Record):
 
     def _count(self, kinds: Sequence[ValueKind]) -> int:
         return sum(kind in self.registered for kind in kinds)
+
+
+def input_sum_bits(layers: Sequence[ConstantLayer], numerics: Numerics) -> tuple[int, ...]:
+    """Return how many bits the rows' sums of biases and products with the input need.
+
+    ``layers`` have what is multiplied for it, a matrix and a share of the biases each.
+    """
+    most = np.abs(np.sum([layer.bias for layer in layers], axis=0))
+    for layer in layers:
+        part = RowPart("products", layer.matrices[0], np.array(layer.shift), None)
+        most = most + part.largest(numerics.input, numerics.accumulator.align)
+    return tuple(int(row).bit_length() + 1 for row in most)
 
 
 def gives_h(shapes: Sequence[LayerShape], index: int) -> bool:
