@@ -143,7 +143,6 @@ def _products(manifest: Manifest) -> Iterator[_Products]:
         read.clear()
 
 
-@lru_cache(maxsize=256)
 def _product(
     matrix: Matrix,
     moves: Integers,

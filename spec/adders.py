@@ -9,6 +9,7 @@ terms alone.
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from heapq import heapify, heappop, heappush
 
 import numpy as np
@@ -103,15 +104,21 @@ def share_adders(matrix: IntArray, moves: Sequence[int] | None = None) -> AdderG
     With ``moves``, each row has an addend. The product is shifted left by so many bits before, or the addend
     if that is negative: then the row is their sum, with more bits behind. No such row is negative.
     """
-    return _Sharing(matrix, moves).graph()
+    rows = tuple(map(tuple, matrix.tolist()))
+    return _share(rows, matrix.shape[1], None if moves is None else tuple(moves))
+
+
+# Hardware, estimates and reports ask for the same graphs, which take a tenth of a second.
+@lru_cache(maxsize=32)
+def _share(rows: tuple[tuple[int, ...], ...], columns: int, moves: tuple[int, ...] | None) -> AdderGraph:
+    return _Sharing(rows, columns, moves).graph()
 
 
 class _Sharing:
     """Rows as sets of terms, and how often each pair of terms occurs in them."""
 
-    def __init__(self, matrix: IntArray, moves: Sequence[int] | None) -> None:
-        rows, columns = matrix.shape
-        self._inputs = columns if moves is None else columns + rows
+    def __init__(self, rows: Sequence[Sequence[int]], columns: int, moves: Sequence[int] | None) -> None:
+        self._inputs = columns if moves is None else columns + len(rows)
         self._adders: list[Adder] = []
         self._depths = [0] * self._inputs
         self._forms: list[Counter[int]] = [Counter({column: 1}) for column in range(self._inputs)]
@@ -120,7 +127,7 @@ class _Sharing:
         """Adders, as terms with the sign of their pattern's first term."""
         self._rows = [
             {Term(column, *digit) for column, value in enumerate(row) for digit in signed_digits(value)}
-            for row in matrix.tolist()
+            for row in rows
         ]
         for number, (terms, move) in enumerate(zip(self._rows, moves or (), strict=moves is not None)):
             moved = {replace(term, shift=term.shift + move) for term in terms} if move > 0 else terms

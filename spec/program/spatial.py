@@ -141,7 +141,7 @@ class SpatialPlan(Record):
         """Return the network whose weights these are."""
         return QuantizedNetwork(shapes, numerics, tuple(layer.quantised() for layer in self.layers))
 
-    @cached_property
+    @property
     def graphs(self) -> tuple[AdderGraph, ...]:
         """The adders of each matrix, without addends."""
         return tuple(share_adders(matrix) for layer in self.layers for matrix in layer.matrices)
