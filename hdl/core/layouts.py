@@ -24,6 +24,11 @@ def number_bits(manifest: Manifest) -> int:
     return manifest.parameters.number_bits
 
 
+def if_several(manifest: Manifest) -> int | None:
+    """Width of a port of one bit that only a core of several networks has."""
+    return 1 if manifest.parameters.networks > 1 else None
+
+
 def from_number(manifest: Manifest, number: Value) -> Value:
     """Return a stream's number as the core has it, from that at the ports."""
     parameters = manifest.parameters

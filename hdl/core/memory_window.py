@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 
 from rtlstm.hdl.component import Component, In, Interface, Out, connect_some
 from rtlstm.hdl.core.array import any_of
-from rtlstm.hdl.core.layouts import number_bits, row_bits
+from rtlstm.hdl.core.layouts import if_several, number_bits, row_bits
 from rtlstm.hdl.core.preactivation import GATES
 from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.core.register_bank import ADDRESS_BITS, RegisterBank
@@ -90,7 +90,7 @@ class MemoryWindow(Component):
     stream: Signal = Out(number_bits)
     reset_stream: Signal = Out(1)
     state_written: Signal = Out(1)
-    handed_over: Signal = Out(lambda manifest: 1 if manifest.parameters.networks > 1 else None)
+    handed_over: Signal = Out(if_several)
     weights_written: Signal = Out(1)
     """COMMAND, for the sequencer."""
     flags: Signal = In(3)

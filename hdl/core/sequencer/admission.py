@@ -5,7 +5,7 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from rtlstm.hdl.component import Component, In, Out, Struct
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.program_store import OpFields, program_store
-from rtlstm.hdl.core.sequencer.steps import READY, Fetched, Walk, exceeds, if_several, network_bits, wave_bit
+from rtlstm.hdl.core.sequencer.steps import READY, Fetched, Walk, exceeds, network_bits, several_bit, wave_bit
 
 
 class Admission(Component):
@@ -150,7 +150,7 @@ class Results(Component):
     more than ``parameters.ahead()`` later; of operations whose results are stored."""
     results_ready: Struct = Out(READY)
     """The word that may be issued in the next cycle is there then."""
-    settled: Signal = Out(if_several)
+    settled: Signal = Out(several_bit)
     """None is under way."""
 
     def __init__(self, fields: OpFields) -> None:

@@ -4,17 +4,12 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 
 from rtlstm.hdl.component import Component, In, Out, Ports, Struct, connect_some
-from rtlstm.hdl.core.layouts import stream_bits
+from rtlstm.hdl.core.layouts import if_several, stream_bits
 from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.core.sequencer.sequencer import Sequencer
 from rtlstm.hdl.core.sequencer.steps import CurrentStream, Steps, exceeds
 from rtlstm.hdl.core.sequencer.wave import WaveStages
 from rtlstm.spec.manifest import Manifest
-
-
-def _if_several(manifest: Manifest) -> int | None:
-    """Width of a port that only a core of several networks has."""
-    return 1 if manifest.parameters.networks > 1 else None
 
 
 class StreamFlags(Component):
@@ -52,13 +47,13 @@ class StreamFlags(Component):
     state_written: Signal = In(1)
     command_stream: Signal = In(stream_bits)
     """A stream starts from zero, or from what was written."""
-    handed_over: Signal = In(_if_several)
+    handed_over: Signal = In(if_several)
     """Where there are several networks: its state is from now on that of the one that it names."""
     weights_written: Signal = In(1)
     """The partial sums of all streams are invalid."""
-    adopts: Signal = In(_if_several)
-    command_prepares: Signal = In(_if_several)
-    foreign: Signal = Out(_if_several)
+    adopts: Signal = In(if_several)
+    command_prepares: Signal = In(if_several)
+    foreign: Signal = Out(if_several)
     """Where there are several networks: ``input_stream`` is from now on that of the network which it names;
     ``prepares`` of ``command_stream``; the state of ``input_stream`` is another network's."""
     zero_state: Signal = Out(1)

@@ -26,7 +26,7 @@ from rtlstm.hdl.core.layouts import row_bits, stream_bits, token_layout, vector_
 from rtlstm.hdl.core.program_store import OpFields, ProgramPart, program_store
 from rtlstm.hdl.core.sequencer.admission import Admission, Results
 from rtlstm.hdl.core.sequencer.fetch import Fetch
-from rtlstm.hdl.core.sequencer.steps import Fetched, Steps, Walk, if_several, network_bits
+from rtlstm.hdl.core.sequencer.steps import Fetched, Steps, Walk, network_bits, several_bit
 from rtlstm.hdl.core.sequencer.walker import Walker
 from rtlstm.spec.registers import Region
 
@@ -86,7 +86,7 @@ class Sequencer(ProgramPart):
     reset_stream: Signal = In(1)
     state_written: Signal = In(1)
     """The stream ``command_stream`` starts from zero, or from what was written."""
-    handed_over: Signal = In(if_several)
+    handed_over: Signal = In(several_bit)
     """Where there are several networks: its state is from now on that of the network it names."""
     weights_written: Signal = In(1)
     """The partial sums of all streams are invalid from now on."""
@@ -179,7 +179,7 @@ class Activity(Component):
     """Another operation is going to be loaded."""
     idle: Signal = Out(1)
     """Nothing is issued or under way, and no partial sum is to be stored any more."""
-    drained: Signal = Out(if_several)
+    drained: Signal = Out(several_bit)
     """Nothing is, wherever in a step."""
 
     def __init__(self, fields: OpFields) -> None:

@@ -6,7 +6,7 @@ from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib.data import StructLayout
 
 from rtlstm.hdl.component import Component, In, Interface, Out, Ports, Struct
-from rtlstm.hdl.core.layouts import row_bits, stream_bits, vector_bits
+from rtlstm.hdl.core.layouts import if_several, row_bits, stream_bits, vector_bits
 from rtlstm.hdl.core.program_store import OpFields, program_store
 from rtlstm.hdl.primitives.pipeline import lookup
 from rtlstm.spec.manifest import Manifest
@@ -17,9 +17,9 @@ def network_bits(fields: OpFields) -> int | None:
     return fields.manifest.parameters.network_bits or None
 
 
-def if_several(fields: OpFields) -> int | None:
-    """Width of a port of one bit that only a core of several networks has."""
-    return 1 if network_bits(fields) else None
+def several_bit(fields: OpFields) -> int | None:
+    """As :func:`~rtlstm.hdl.core.layouts.if_several`, of a part that knows the program's fields."""
+    return if_several(fields.manifest)
 
 
 READY = StructLayout({"loaded": 1, "goes_on": 1, "waits": 1})
@@ -178,10 +178,10 @@ class Steps(Component):
     """The stream of the step under way."""
     network: Signal = Out(network_bits)
     """The network whose operations are loaded."""
-    handed_over: Signal = In(if_several)
+    handed_over: Signal = In(several_bit)
     """Where there are several: the state of ``command_stream`` is from now on that of the one it names."""
-    settled: Signal = In(if_several)
-    drained: Signal = In(if_several)
+    settled: Signal = In(several_bit)
+    drained: Signal = In(several_bit)
     """All results that are stored are written; nothing is issued or under way. Where there are several
     networks, as ``network``."""
     zero_state: Signal = Out(1)
