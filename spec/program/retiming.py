@@ -61,6 +61,42 @@ NO_STAGES = LayerStages(input=0, halves=(), sums=0, gates=0, nodes=(), registers
 """What a layer has whose products another one adds to its sums."""
 
 
+@dataclass
+class _Part:
+    """A layer's stages, as :class:`LayerStages` has them, while they are found."""
+
+    graph: CellGraph
+    input: int
+    halves: tuple[bool, ...]
+    sums: int
+    gates: int
+    nodes: list[int]
+
+    def users(self) -> list[int]:
+        """The stages of what reads the state."""
+        nodes = self.graph.nodes
+        reads = [any(nodes[arg].kind == "state" for arg in node.args) for node in nodes]
+        return [stage for stage, its in zip(self.nodes, reads, strict=True) if its]
+
+    def read_state(self, stage: int) -> bool:
+        """Let the state be read in a stage; return whether it is read at all."""
+        found = [position for position, node in enumerate(self.graph.nodes) if node.kind == "state"]
+        for position in found:
+            self.nodes[position] = stage
+        return bool(found)
+
+    def found(self, registers: int) -> LayerStages:
+        """Return the stages, with the registers from the layer's input to its results."""
+        return LayerStages(
+            input=self.input,
+            halves=self.halves,
+            sums=self.sums,
+            gates=self.gates,
+            nodes=tuple(self.nodes),
+            registers=registers,
+        )
+
+
 @dataclass(frozen=True)
 class LayerTimes:
     """What a layer's registers are chosen by."""
@@ -99,55 +135,37 @@ class LayerTimes:
                 times.append(after([times[arg] for arg in node.args], _TIMES[node.kind] + found * _MAGNITUDE))
             return times
 
+        def part(graph: CellGraph, begins: int, halves: tuple[bool, ...], sums: _Time) -> tuple[_Part, _Time]:
+            gates = after([sums], _GATE)
+            times = nodes(graph, gates)
+            stages = [stage for stage, _ in times]
+            return _Part(graph, begins, halves, sums[0], gates[0], stages), times[graph.result]
+
         _, halves, ends = zip(*map(product, self.products), strict=True)
         inputs = ends[:-1] if self.recurrent else ends
         of_inputs = after(inputs, _SUM * len(inputs))
-        sums = after([ends[-1]], _SUM) if self.recurrent else of_inputs
-        gates = after([sums], _GATE)
-        times = nodes(self.graph, gates)
-        result = times[self.graph.result]
         # A memory of states is read a cycle before.
         before = of_inputs[0] + 1 if self.recurrent else int(self.graph.state is not None)
-        parts = [(self.graph, [stage for stage, _ in times], 0, halves, sums[0], gates[0])]
+        sums = after([ends[-1]], _SUM) if self.recurrent else of_inputs
+        first, result = part(self.graph, before, halves, sums)
+        parts = [first]
         if self.tail is not None:
             begins, half, end = product(self.tail.products[0], result)
-            tail_sums = after([end], _SUM)
-            tail_gates = after([tail_sums], _GATE)
-            found = [stage for stage, _ in nodes(self.tail.graph, tail_gates)]
-            parts.append((self.tail.graph, found, begins, (half,), tail_sums[0], tail_gates[0]))
-        last_graph, last_stages, *_ = parts[-1]
-        kept = [stages[graph.state] for graph, stages, *_ in parts if graph.state is not None]
-        last = max([last_stages[last_graph.result], *kept])
+            parts.append(part(self.tail.graph, begins, (half,), after([end], _SUM))[0])
+        kept = [each.nodes[each.graph.state] for each in parts if each.graph.state is not None]
+        last = max([parts[-1].nodes[parts[-1].graph.result], *kept])
         if self.recurrent and last >= loop:
             return None
-        users = [
-            stages[user]
-            for graph, stages, *_ in parts
-            for user, node in enumerate(graph.nodes)
-            if any(graph.nodes[arg].kind == "state" for arg in node.args)
-        ]
+        users = [stage for each in parts for stage in each.users()]
         # Not later than the new one is written.
         read = min([*users, *(kept or [last])])
-        for graph, stages, *_ in parts:
-            for position, node in enumerate(graph.nodes):
-                if node.kind == "state":
-                    stages[position] = read
-                    if not self.recurrent and last - read >= loop:
-                        return None
+        reads = [each.read_state(read) for each in parts]
+        if any(reads) and not self.recurrent and last - read >= loop:
+            return None
         registers = [before + (loop if self.recurrent else last + 1)]
         if self.tail is not None:
             registers = [before + result[0], loop - result[0]]
-        return tuple(
-            LayerStages(
-                input=begins if number else before,
-                halves=halves,
-                sums=sums,
-                gates=gates,
-                nodes=tuple(stages),
-                registers=registers[number],
-            )
-            for number, (_, stages, begins, halves, sums, gates) in enumerate(parts)
-        )
+        return tuple(each.found(count) for each, count in zip(parts, registers, strict=True))
 
 
 def choose_stages(layers: Sequence[LayerTimes], loop: int) -> tuple[float, tuple[LayerStages, ...]]:
