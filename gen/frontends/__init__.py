@@ -191,6 +191,7 @@ def _unwrapped(source: Any) -> Any:
 
 
 def is_module(source: Any) -> bool:
+    """Return whether it is a module of PyTorch, without importing that."""
     torch = sys.modules.get("torch")  # A caller that has a module has imported torch.
     return torch is not None and isinstance(source, torch.nn.Module)
 

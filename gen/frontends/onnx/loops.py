@@ -10,6 +10,8 @@ from rtlstm.spec.errors import ModelError
 _COPIES: Final = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 _END: Final = 2**31 - 1
 """An index beyond the end of any axis."""
+_State = tuple[str, str, str, str]
+"""What a step has of a state, in what it begins, the new one, and the last one."""
 _STEPS: Final = (
     "it must go over all steps of a sequence, as `for t in range(x.size(0))` or `x.size(1)` does, and take "
     "x[t] or x[:, t]"
@@ -162,44 +164,23 @@ class _Loop:
     def nodes(self) -> list[Any]:
         """The nodes in its place; readers of its lists of tensors are made to read tensors of all steps."""
         make, infos = self._onnx.helper, {item.name: item for item in self.body.input}
-        count, behind = len(self.old), list[Any]()
+        states, steps, behind = self._results()
         inner = [each for each in self.body.node if self.taken.keys().isdisjoint(each.output)]
-        states, steps = list[tuple[str, ...]](), list[tuple[str, str]]()
-        for state in zip(self.old, self.node.input[2:], self.new, self.node.output, strict=False):
-            maker = self.makers.get(state[2])
-            if maker is not None and name_of(maker) == "SequenceInsert":
-                steps.append((self._collected(maker, state), self._all_steps(state[3])))
-            else:
-                states.append(state)
-        for new, output in zip(self.new[count:], self.node.output[count:], strict=True):
-            steps.append((new, self._all_steps(output) if self.axis else output))
-            if self.axis:
-                behind.append(make.make_node("Transpose", [steps[-1][1]], [output], output, perm=[1, 0, 2]))
-        front, counting = list[Any](), list[Any]()
+        front = list[Any]()
         if any(self.number in (*each.input, *captured(each)) for each in inner):
-            old, new, begin, one, final = (
-                f"{self.number}/{word}" for word in ("old", "new", "begin", "one", "n")
-            )
-            infos[old] = make.make_tensor_value_info(old, self._onnx.TensorProto.INT64, [1])
-            states.append((old, begin, new, final))
-            front = [make.make_node("Constant", [], [begin], begin, value_ints=[0])]
-            counting = [
-                make.make_node("Constant", [], [one], one, value_int=1),
-                make.make_node("Add", [old, one], [new], new),
-                make.make_node("Sub", [new, one], [self.number], self.number),
-            ]
+            state, begin, counting = self._counter()
+            infos[state[0]] = make.make_tensor_value_info(state[0], self._onnx.TensorProto.INT64, [1])
+            states.append(state)
+            front, inner = [begin], [*counting, *inner]
         given = [f"{name}/given" for _, name in steps]
-        copies = [
-            make.make_node("Identity", [new], [name], name)
-            for (new, _), name in zip(steps, given, strict=True)
-        ]
-        tensor = make.make_empty_tensor_value_info
+        pairs = zip(steps, given, strict=True)
+        copies = [make.make_node("Identity", [new], [name], name) for (new, _), name in pairs]
         ends = [*(new for _, _, new, _ in states), *given]
         body = make.make_graph(
-            [*self._needed([*counting, *inner, *copies], ends)],
+            [*self._needed([*inner, *copies], ends)],
             "body",
             [*(infos[old] for old, *_ in states), *map(self._step, self.taken.items())],
-            [*map(tensor, ends)],
+            [*map(make.make_empty_tensor_value_info, ends)],
             [*self.body.initializer],
         )
         scan = make.make_node(
@@ -214,6 +195,34 @@ class _Loop:
         )
         return [*front, scan, *behind]
 
+    def _results(self) -> tuple[list[_State], list[tuple[str, str]], list[Any]]:
+        """Its states; what the body gives in each step, with the tensor of all; and nodes behind these."""
+        make, count = self._onnx.helper.make_node, len(self.old)
+        states, steps, behind = list[_State](), list[tuple[str, str]](), list[Any]()
+        for state in zip(self.old, self.node.input[2:], self.new, self.node.output, strict=False):
+            maker = self.makers.get(state[2])
+            if maker is not None and name_of(maker) == "SequenceInsert":
+                steps.append((self._collected(maker, state), self._all_steps(state[3])))
+            else:
+                states.append(state)
+        for new, output in zip(self.new[count:], self.node.output[count:], strict=True):
+            steps.append((new, self._all_steps(output) if self.axis else output))
+            if self.axis:
+                behind.append(make("Transpose", [steps[-1][1]], [output], output, perm=[1, 0, 2]))
+        return states, steps, behind
+
+    def _counter(self) -> tuple[_State, Any, list[Any]]:
+        """The number of the step as a state: it, the constant that it begins in, and the nodes that count."""
+        make = self._onnx.helper.make_node
+        words = ("old", "new", "begin", "one", "n")
+        old, new, begin, one, final = (f"{self.number}/{word}" for word in words)
+        counting = [
+            make("Constant", [], [one], one, value_int=1),
+            make("Add", [old, one], [new], new),
+            make("Sub", [new, one], [self.number], self.number),
+        ]
+        return (old, begin, new, final), make("Constant", [], [begin], begin, value_ints=[0]), counting
+
     def _step(self, taken: tuple[str, str]) -> Any:
         """The body's input for what it takes."""
         sizes = [*self.graph.dimensions(taken[1])]
@@ -223,7 +232,7 @@ class _Loop:
     def _all_steps(self, name: str) -> str:
         return f"{name}/steps"
 
-    def _collected(self, maker: Any, state: tuple[str, ...]) -> str:
+    def _collected(self, maker: Any, state: _State) -> str:
         """What the body puts into a list in each step."""
         old, begin, _, output = state
         empty, value = self.graph.producer(begin), str(maker.input[1])
