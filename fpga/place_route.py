@@ -119,9 +119,9 @@ def choose_tools(
 
     None stands for the family's usual one.
     """
-    least, *others = fpga_family(chosen.device.family).need_place_route().for_spatial or (luts, None, None)
-    if spatial and luts > least:
-        router, placer = router or others[0], placer or others[1]
+    large = fpga_family(chosen.device.family).need_place_route().for_spatial
+    if spatial and large is not None and luts > large.luts:
+        return router or large.router, placer or large.placer
     return router, placer
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rtlstm.fpga.families.device import Chosen, FpgaDevice, PllSearch
 from rtlstm.fpga.families.estimates import Estimates
@@ -79,6 +79,15 @@ def _no_lines(port: str, hertz: int) -> list[str]:
     return []
 
 
+class LargeSpatial(NamedTuple):
+    """What routes spatial builds that are large."""
+
+    luts: int
+    """Those with more LUTs than these are."""
+    router: str
+    placer: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlaceRoute:
     """How nextpnr places and routes a family's devices."""
@@ -102,8 +111,8 @@ class PlaceRoute:
     """The router, if the user does not choose; None for nextpnr's own choice."""
     placer: str | None = None
     """The placer, likewise."""
-    for_spatial: tuple[int, str, str] | None = None
-    """LUTs of a spatial build above which router and placer are two others, and these."""
+    for_spatial: LargeSpatial | None = None
+    """The same for large spatial builds, where they have others."""
     placer_options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Options by placer."""
     free_options: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from rtlstm.fpga.families.base import (
     BitstreamTools,
     Cells,
     FpgaFamily,
+    LargeSpatial,
     Pin,
     PlaceRoute,
     Yosys,
@@ -524,7 +525,7 @@ class Ecp5(FpgaFamily):
         router="router1",
         placer="heap",
         # Of adders so close, what heap places has more wires than there are.
-        for_spatial=(25_000, "router2", "static"),
+        for_spatial=LargeSpatial(luts=25_000, router="router2", placer="static"),
         # With its own weight, 10, placements of large cores differ by a third.
         placer_options={"heap": ("--placer-heap-timingweight", "30")},
         free_options=("--lpf-allow-unconstrained",),
