@@ -129,6 +129,22 @@ def lstm() -> Any:
     return torch.nn.LSTM(3, 4)
 
 
+def test_the_longest_rows_lose_digits_for_one_adder_less(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x, options = np.random.default_rng(0).normal(size=(50, 20, 6)), GIVEN | {"data_bits": 8, "gate_bits": 8}
+    depths = []
+    for formulas in (True, False):
+        build = rtlstm.compile(
+            torch.nn.LSTM(6, 20, batch_first=True),
+            folder=tmp_path / f"build_{formulas}",
+            calibration=x,
+            quick=formulas,
+            **options,
+        )
+        depths.append(build.report().spatial.depth)
+    assert depths == [6, 5]
+
+
 def test_a_build_goes_through_generate_and_driver(tmp_path: Path) -> None:
     build = rtlstm.compile(lstm(), folder=tmp_path / "build", calibration=X, loop_registers=2, **GIVEN)
     assert build.manifest.cycles.step_interval_cycles == 2

@@ -34,7 +34,7 @@ from rtlstm.spec.record import Record, option_values
 _CLOCKS: Mapping[int, float] = {1: 26.5, 2: 51.0, 3: 72.6, 6: 95.2, 9: 154.7}
 """MHz of LSTM 8 -> 8 with so many registers in its loop, as routed (notes/spatial.md); of 6, a prototype's.
 Others are much in proportion."""
-SPATIAL = TargetHardware(finer_arguments=1)
+SPATIAL = TargetHardware(finer_arguments=1, constant=True)
 """What a network in space is quantised for: each bit of an argument doubles the tables of every unit."""
 _LANES, _MACS = 4, 32
 """The reference array, for each gate unit."""

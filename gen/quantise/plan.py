@@ -21,6 +21,7 @@ from rtlstm.gen.quantise.rounding import (
     RoundedRows,
     ScaledRows,
     find_steps,
+    limit_digits,
     round_cancelling,
     round_nearest,
     scale_rows,
@@ -412,6 +413,8 @@ class RowPlan:
     """Whether the layer adds to sums that hold its biases."""
     zeros: Floats | None = None
     """What the layer reads for zeros, ``(inputs,)``, if not zeros; its biases make up for it."""
+    few_digits: bool = False
+    """Whether weights for h have few signed digits."""
 
     @property
     def matrices(self) -> tuple[Floats, ...]:
@@ -438,6 +441,12 @@ class RowPlan:
     def round(self, moments: Moments | None) -> RoundedRows:
         """Return the integers of the rows' weights; the changes of a row cancel if there are moments, unless
         it keeps integers that it has."""
+        found = self._round(moments)
+        if self.few_digits and self.layer.w_rec is not None:
+            return limit_digits(found, np.concatenate(self.matrices, axis=1), moments)
+        return found
+
+    def _round(self, moments: Moments | None) -> RoundedRows:
         pairs = list(zip(self.matrices, self.sources, strict=True))
         free = np.ones(len(self.matrices[0]), dtype=np.bool_)
         if self.scale_bits:
@@ -639,6 +648,7 @@ class Plan(Lowered):
         self.trained, self.input_factors = trained, choices.input_factors
         self.moments = choices.moments
         self._ranges = choices.ranges
+        self.few_digits = choices.candidate.few_digits and self.hardware.constant
         bits, self.hidden_bits = settings.data_bits, self._hidden_bits(choices.candidate.more_hidden_bits)
         gate_bits = settings.gate_bits or max(12, self.hidden_bits, settings.output_bits or 0)
         if settings.gate_bits is None and settings.tables == "interpolated":
@@ -674,7 +684,8 @@ class Plan(Lowered):
     def formats(self) -> tuple[object, ...]:
         """All formats: with the same ones, and the same rounding, a network has the same integers."""
         widths = (self.input, self.hidden_bits, self.gate, self.preactivation, self.cell_argument)
-        return self.input_factors, self.input_zeros, *widths, *self.outputs, *self.cells
+        factors = self.input_factors, self.input_zeros
+        return self.few_digits, *factors, *widths, *self.outputs, *self.cells
 
     def _input(self, needed: Format) -> Format:
         """Return the input's format: the device's if it copies its input, else any that holds it."""
@@ -922,6 +933,7 @@ class Plan(Lowered):
                     scale_bits=self.scale_bits,
                     continues=continues_sums(self.layers, index),
                     zeros=self._offset if reads and self._offset.any() else None,
+                    few_digits=self.few_digits,
                 )
             )
         return plans

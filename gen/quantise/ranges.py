@@ -85,6 +85,8 @@ class Candidate(Record):
     numbers up to 1, as every h is."""
     preactivation_share: float = 1.0
     """Share of the pre-activations' range that their format holds."""
+    few_digits: bool = False
+    """Whether weights for h have few signed digits where these are adders."""
 
 
 FORMULAS = Candidate()

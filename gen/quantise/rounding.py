@@ -300,6 +300,42 @@ def round_columns(
     return found
 
 
+def limit_digits(rows: RoundedRows, weights: Floats, moments: Moments | None) -> RoundedRows:
+    """Return rows whose integers for the last vector have few enough signed digits for one adder less.
+
+    Each adder behind the others doubles the terms that a row may have, which are its digits and an addend. So
+    no row keeps more of them than the power of two below those of the longest one. Of a row with more, the
+    integers change that add least to the mean square change of its sum, one after the other. ``weights`` are
+    those for all vectors, side by side. Rows that cannot have so few stay as they are, all of them.
+    """
+    *others, codes = rows.matrices
+    codes, first = codes.copy(), weights.shape[1] - codes.shape[1]
+    steps = [np.ldexp(1.0, -each)[:, None] for each in rows.fractions]
+    errors = weights - np.concatenate(
+        [part * step for part, step in zip(rows.matrices, steps, strict=True)], 1
+    )
+    spread = np.eye(weights.shape[1]) if moments is None else moments.covariance
+    terms, largest = 1 + count_digits(codes).sum(axis=1), int(np.abs(codes).max())
+    most = 1 << (int(terms.max()) - 1).bit_length() - 1 if terms.max() > 1 else 1
+    for row in np.flatnonzero(terms > most):
+        changes = float(steps[-1][row, 0]) * np.array(_DISTANCES)[:, None]
+        while terms[row] > most:
+            tried = codes[row] + np.array(_DISTANCES)[:, None]
+            fewer = count_digits(codes[row]) - count_digits(tried)
+            costs = changes**2 * np.diag(spread)[first:] - 2.0 * changes * (spread @ errors[row])[first:]
+            costs = np.where((fewer > 0) & (np.abs(tried) <= largest), costs / np.maximum(fewer, 1), np.inf)
+            which, column = np.unravel_index(np.argmin(costs), costs.shape)
+            if costs[which, column] == np.inf:
+                return rows
+            terms[row] -= fewer[which, column]
+            codes[row, column] = tried[which, column]
+            errors[row, first + column] -= changes[which, 0]
+    bias = rows.bias_change
+    if moments is not None:
+        bias = bias + (rows.matrices[-1] - codes) * steps[-1] @ moments.mean[first:]
+    return RoundedRows((*others, codes), rows.fractions, bias, rows.scales)
+
+
 def _few_digits(values: Floats, nearest: Floats, most: int, price: float) -> Floats:
     """Return integers near values at which the square of the difference is cheapest, with their digits."""
     codes = np.clip(nearest + np.array(_DISTANCES)[:, None], -most, most)

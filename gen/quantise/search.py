@@ -59,10 +59,12 @@ _TRIED: tuple[tuple[str, str, dict[str, Any], float], ...] = (
     ("bits of gates", "2 more", {"more_gate_bits": 2}, 0.8),
     ("bits of gates", "4 more", {"more_gate_bits": 4}, 0.8),
     ("range of pre-activations", "double", {"preactivation_share": 2.0}, 0.98),
+    ("digits of weights", "fewer", {"few_digits": True}, 1.05),
 )
 """What is tried one after the other, and the share of the error that it must leave at most to be taken.
 Other data may have larger values: a wide range that costs nothing is taken, a narrow one must gain more, and
-so must bits that cost memory. Rounding that cancels is preferred: it keeps rare large errors down, too."""
+so must bits that cost memory. Rounding that cancels is preferred: it keeps rare large errors down, too. An
+adder less in the loop of a spatial build may cost a little."""
 
 
 def hold_back(network: Network, data: Calibration) -> tuple[Calibration, Calibration]:

@@ -34,6 +34,8 @@ class TargetHardware:
     wider_hidden: int = 1
     """Bits that h may have beyond inputs of 8: a byte of a block RAM has 9, and factors of 9 bits cost most
     multipliers no more."""
+    constant: bool = False
+    """Whether weights are constants, whose products are adders."""
 
     @property
     def shared(self) -> bool:

@@ -7,10 +7,11 @@ from support.golden_runs import rms_error
 
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise
-from rtlstm.gen.quantise.rounding import Moments, round_cancelling, round_nearest
+from rtlstm.gen.quantise.rounding import Moments, limit_digits, round_cancelling, round_nearest
 from rtlstm.gen.quantise.search import hold_back, in_pieces
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.sim.reference import run_float
+from rtlstm.spec.adders import count_digits
 from rtlstm.spec.fixed import WeightFormat
 from rtlstm.spec.network import Dense, Gru, Lstm, Network
 from rtlstm.spec.numerics import row_parts
@@ -60,6 +61,36 @@ def test_changes_of_a_row_cancel(bits: int) -> None:
         change = other @ (values - weights).T + found.bias_change
         errors.append(np.sqrt(np.mean(change**2)))
     assert errors[1] < 0.5 * errors[0]
+
+
+@pytest.mark.parametrize("bits", [3, 4, 8])
+def test_rows_lose_digits_for_one_adder_less(bits: int) -> None:
+    x, other = correlated(2000, seed=1), correlated(2000, seed=2)
+    weights, form = RNG.normal(size=(20, 12)), WeightFormat(bits)
+    weights[:, 3] = 0.0
+    moments = Moments.of(x)
+    found = round_cancelling(form, (weights,), fractions_of(form, weights), (40,), moments)
+    terms, errors = [], []
+    for rows in (found, limit_digits(found, weights, moments)):
+        codes = rows.matrices[0]
+        assert not codes[:, 3].any() and np.abs(codes).max() <= form.maximum
+        change = other @ (np.ldexp(codes, -rows.fractions[0][:, None]) - weights).T + rows.bias_change
+        terms.append(1 + count_digits(codes).sum(axis=1))
+        errors.append(np.sqrt(np.mean(change**2, axis=0)))
+    before, after = terms
+    most = 1 << int(before.max() - 1).bit_length() - 1
+    assert before.max() > most >= after.max()
+    kept = before <= most
+    np.testing.assert_array_equal(errors[0][kept], errors[1][kept])
+    assert errors[1].mean() < 2.5 * errors[0].mean()
+
+
+def test_digits_that_cannot_be_fewer_stay() -> None:
+    """72, whose neighbours have as many digits or more; and rows of one term."""
+    form, fractions = WeightFormat(8), (np.zeros(2, dtype=np.int64),)
+    for weights in (np.array([[72.0] * 4, [1.0] * 4]), np.zeros((2, 4))):
+        rows = round_nearest(form, (weights,), fractions)
+        np.testing.assert_array_equal(limit_digits(rows, weights, None).matrices[0], weights)
 
 
 def test_what_rounding_cannot_better_stays() -> None:
