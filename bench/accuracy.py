@@ -6,7 +6,7 @@ predicts, the advice is followed, and it is judged on the other half: ``python -
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -25,7 +25,7 @@ from rtlstm.gen.builds.generate import BuildRequest
 from rtlstm.gen.builds.hardware import ArrayRequest, Asked, hardware_options
 from rtlstm.gen.builds.widths import Made, Widths
 from rtlstm.gen.quantise.calibration import Calibration
-from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise, quantise_with
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.spec.network import Network
@@ -36,13 +36,21 @@ from rtlstm.tools.cache import digest
 from rtlstm.tools.work import open_workers
 from rtlstm.zoo.entry import Subject
 
-WEIGHT_BITS, DATA_BITS = (16, 8, 4, 3, 2), (16, 8)
+WIDTHS = ((16, 16), (8, 16), (8, 8), (4, 8), (3, 8), (2, 8))
+"""Bits of weights and of data; the first three are the quick ones."""
+DATA_BITS = (16, 8)
+_QUICK = 3
+_TRAINED_BITS, _UPDATES = 4, 400
+"""Most bits of weights that are finetuned, as rounding costs little with more; updates of a finetuning."""
 PER_TENSOR, PER_CHANNEL = "per tensor", "per channel"
 ROUNDED, FINETUNED, NAIVE = "rounded", "finetuned", "weights alone"
 """Ours, as ``generate`` does it, without and with ``--finetune``; and weights with one scale for each matrix,
 all else in float."""
 RUNTIME, EXACT = "onnxruntime", "exact int8"
 """onnxruntime's dynamic int8 on this processor, and its arithmetic with sums that hold every product."""
+
+
+_Widths = Sequence[tuple[int, int]]
 
 
 class Figures(Record):
@@ -59,7 +67,7 @@ class Figures(Record):
     """Error of the outputs by the standard deviation of float's."""
     metric: float
     seconds: float | None = None
-    """What choosing formats took, and training."""
+    """What choosing formats took; where the network is finetuned, too, with training, for both together."""
     detail: str = ""
     """Type of onnxruntime's weights, and the operators that multiply matrices."""
 
@@ -137,9 +145,9 @@ class AccuracyPlan:
     scheduler: str | None = None
 
     @property
-    def weight_bits(self) -> tuple[int, ...]:
-        """Widths of weights."""
-        return WEIGHT_BITS[:2] if self.quick else WEIGHT_BITS
+    def widths(self) -> tuple[tuple[int, int], ...]:
+        """Bits of weights and of data."""
+        return WIDTHS[:_QUICK] if self.quick else WIDTHS
 
 
 def run_accuracy(plan: AccuracyPlan, progress: Progress | None = None) -> AccuracyResult:
@@ -156,7 +164,7 @@ def run_accuracy(plan: AccuracyPlan, progress: Progress | None = None) -> Accura
         open_journal(plan.folder / "accuracy.journal", about) as journal,
         open_workers(plan.workers, plan.scheduler) as workers,
     ):
-        shared = plan.weight_bits, plan.finetune, progress if alone else None
+        shared = plan.widths, plan.finetune, progress if alone else None
         for name, fields in journal.run(workers, _measure, shared, {name: name for name in names}):
             found[name] = CaseResult.model_validate(fields)
             tell(progress, "measure networks", len(found), len(names))
@@ -174,15 +182,13 @@ def _compare(cases: Sequence[CaseResult]) -> Iterator[Comparison]:
                 yield Comparison(data_bits=data_bits, scales=scales, worse=worse, of=len(some))
 
 
-def _measure(shared: tuple[tuple[int, ...], bool, Progress | None], name: str) -> dict[str, Any]:
+def _measure(shared: tuple[_Widths, bool, Progress | None], name: str) -> dict[str, Any]:
     (case,) = find_cases([name])
     return measure_case(case, *shared).model_dump(mode="json")
 
 
-def measure_case(
-    case: Case, weight_bits: Sequence[int], finetune: bool, progress: Progress | None = None
-) -> CaseResult:
-    """Measure a network with weights of each width; a package that is missing is named in the result."""
+def measure_case(case: Case, widths: _Widths, finetune: bool, progress: Progress | None = None) -> CaseResult:
+    """Measure a network with ``widths`` of weights and data; the result names a package that is missing."""
     about: dict[str, Any] = {
         "name": case.name,
         "source": case.source,
@@ -196,16 +202,17 @@ def measure_case(
     judged = _Judged(case, subject)
     figures: list[Figures] = []
     missing: list[str] = []
-    for done, bits in enumerate(weight_bits):
-        tell(progress, f"measure {case.name}", done, len(weight_bits))
-        figures += judged.ours(bits, finetune)
-        figures.append(judged.figures(NAIVE, bits, None, judged.run_float(bits)))
+    for done, (bits, data_bits) in enumerate(widths):
+        tell(progress, f"measure {case.name}", done, len(widths))
+        figures += judged.ours(bits, data_bits, finetune and bits <= _TRAINED_BITS)
+        if bits not in dict(widths[:done]):
+            figures.append(judged.figures(NAIVE, bits, None, judged.run_float(bits)))
     figures += judged.exact_int8()
     try:
         figures += list(judged.onnxruntime())
     except (ToolError, ConfigurationError) as error:
         missing.append(str(error))
-    tell(progress, f"measure {case.name}", len(weight_bits), len(weight_bits))
+    tell(progress, f"measure {case.name}", len(widths), len(widths))
     return CaseResult(
         **about,
         in_float=few_digits(subject.judge(judged.exact, subject.typical), 6),
@@ -230,6 +237,7 @@ class _Judged:
             "batch_first": False,
         }  # fmt: skip
         self._typical: Floats = given["calibration"]
+        self._searched: dict[object, float] = {}
         self.exact = run_float(self._network, subject.x, self._data.state, subject.lengths).y
         self.compared = subject.held_out
         if case.last:
@@ -252,33 +260,35 @@ class _Judged:
             **more,
         )
 
-    def ours(self, weight_bits: int, finetune: bool) -> Iterator[Figures]:
-        """Yield our figures with data of each width."""
-        for data_bits in DATA_BITS:
-            widths = {"weight_bits": weight_bits, "data_bits": data_bits}
-            yield self._timed(ROUNDED, widths, self._round)
-            if finetune:
-                yield self._timed(FINETUNED, widths, self._finetune)
-
-    def _timed(
-        self, numbers: str, widths: dict[str, Any], make: Callable[[dict[str, Any]], QuantizedNetwork]
-    ) -> Figures:
+    def ours(self, weight_bits: int, data_bits: int, finetune: bool) -> Iterator[Figures]:
+        """Yield our figures: rounded, and finetuned if asked for."""
         begin = perf_counter()
-        network = make(widths)
+        made = self._finetuned(weight_bits, data_bits) if finetune else self._rounded(weight_bits, data_bits)
         seconds = round(perf_counter() - begin, 2)
-        y = fixed_outputs(network, self._samples)
-        return self.figures(numbers, widths["weight_bits"], widths["data_bits"], y, seconds=seconds)
+        for numbers, network in made.items():
+            y = fixed_outputs(network, self._samples)
+            yield self.figures(numbers, weight_bits, data_bits, y, seconds=seconds)
 
-    def _round(self, widths: dict[str, Any]) -> QuantizedNetwork:
+    def _rounded(self, weight_bits: int, data_bits: int) -> dict[str, QuantizedNetwork]:
         data = Calibration.of(self._network, self._typical, **self._calibration)
+        settings = QuantizationSettings(weight_bits=weight_bits, data_bits=data_bits)
         begin = self._subject.model.initial_state
-        return quantise(self._network, QuantizationSettings(**widths), data, initial_state=begin)
+        choices = choose_formats(self._network, settings, data, searched=self._searched, initial_state=begin)
+        return {ROUNDED: quantise_with(self._network, settings, choices)}
 
-    def _finetune(self, widths: dict[str, Any]) -> QuantizedNetwork:
-        from rtlstm.train import finetune
+    def _finetuned(self, weight_bits: int, data_bits: int) -> dict[str, QuantizedNetwork]:
+        """Training begins with the rounded network, so that is chosen once."""
+        from rtlstm.train import FinetuneRequest, finetune
 
-        found = finetune(self._subject.model, self._typical, **self._calibration, **widths)
-        return found.network
+        found = finetune(
+            self._subject.model,
+            self._typical,
+            request=FinetuneRequest(updates=_UPDATES),
+            weight_bits=weight_bits,
+            data_bits=data_bits,
+            **self._calibration,
+        )
+        return {ROUNDED: found.module.rounded_only(), FINETUNED: found.network}
 
     def run_float(self, weight_bits: int) -> Floats:
         """Return what the network gives with rounded weights, and all else in float."""

@@ -94,13 +94,13 @@ def bench(
         bool,
         typer.Option(
             "--accuracy",
-            help="Measure what rounding costs, and nothing else, with weights of 16 to 2 bits (with --quick, "
-            "16 and 8), beside onnxruntime's dynamic int8.",
+            help="Measure what rounding costs, and nothing else, beside onnxruntime's dynamic int8: with 16 "
+            "bits, and weights of 8 bits and data of 16 and 8; without --quick also weights of 4 to 2 bits.",
         ),
     ] = False,
     finetuned: Annotated[
         bool,
-        typer.Option("--finetuned", help="With --accuracy, also finetune each network at each width."),
+        typer.Option("--finetuned", help="With --accuracy, also finetune weights of 4 to 2 bits."),
     ] = False,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder of the builds. Builds that are there are used.")
@@ -166,6 +166,10 @@ def bench(
             )
         if finetuned and not accuracy:
             raise ConfigurationError("--finetuned needs --accuracy: give both, or leave out --finetuned")
+        if finetuned and quick:
+            raise ConfigurationError(
+                "--finetuned is for weights of 4 to 2 bits, which --quick leaves out: leave out one of both"
+            )
         if boards and (estimates or link or accuracy or goals or no_rtl or device or profile is not None):
             raise ConfigurationError(
                 "--boards is a measurement of its own: leave out --estimates, --link, --accuracy, --goals, "

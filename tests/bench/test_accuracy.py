@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from itertools import starmap
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from support.lazy import torch
 from support.small_builds import INPUTS, network, normal_lstm, rand
 from typer.testing import CliRunner
 
-from rtlstm.bench import cases, int8
+from rtlstm.bench import accuracy, cases, int8
 from rtlstm.bench.accuracy import (
     EXACT,
     FINETUNED,
@@ -20,6 +19,7 @@ from rtlstm.bench.accuracy import (
     PER_TENSOR,
     ROUNDED,
     RUNTIME,
+    WIDTHS,
     measure_case,
 )
 from rtlstm.bench.cases import CASES, Case, find_cases
@@ -159,12 +159,10 @@ def tiny(lengths: bool = True) -> Case:
 @pytest.mark.parametrize("lengths", [True, False])
 def test_figures_of_a_network(lengths: bool) -> None:
     case = tiny(lengths)
-    found = measure_case(case, (16, 8), finetune=False)
+    found = measure_case(case, WIDTHS[:3], finetune=False)
     assert not found.missing and found.in_float == 100.0
     names = [
-        *(f"{who} {bits}{data}" for bits in (16, 8) for who, data in (
-            (ROUNDED, "/16"), (ROUNDED, "/8"), (NAIVE, "")
-        )),
+        f"{ROUNDED} 16/16", f"{NAIVE} 16", f"{ROUNDED} 8/16", f"{NAIVE} 8", f"{ROUNDED} 8/8",
         *(f"{who}, {scales} 8/8" for who in (EXACT, RUNTIME) for scales in (PER_TENSOR, PER_CHANNEL)),
     ]  # fmt: skip
     assert [each.name for each in found.figures] == names
@@ -176,19 +174,18 @@ def test_figures_of_a_network(lengths: bool) -> None:
     assert found.is_worse(coarse, fine) and not found.is_worse(fine, coarse)
     steps = LENGTHS[TYPICAL:].sum() if lengths else 20
     assert found.outputs == steps * UNITS
-    last = measure_case(replace(case, last=True), (16,), finetune=False)
+    last = measure_case(replace(case, last=True), [(16, 16)], finetune=False)
     assert last.outputs == (len(LENGTHS) - TYPICAL if lengths else 1) * UNITS
 
 
 def test_finetuned_networks_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rtlstm import train
-
-    real, few = train.finetune, train.FinetuneRequest(updates=2)
-    monkeypatch.setattr(train, "finetune", lambda *given, **more: real(*given, request=few, **more))
-    found = measure_case(tiny(lengths=False), (4,), finetune=True)
-    assert [each.name for each in found.figures[:4]] == [
-        *starmap("{} 4/{}".format, [(ROUNDED, 16), (FINETUNED, 16), (ROUNDED, 8), (FINETUNED, 8)])
-    ]
+    monkeypatch.setattr(accuracy, "_UPDATES", 2)
+    plain, found = (measure_case(tiny(lengths=False), [(8, 8), (4, 8)], each) for each in (False, True))
+    names = [f"{ROUNDED} 8/8", f"{NAIVE} 8", f"{ROUNDED} 4/8", f"{FINETUNED} 4/8", f"{NAIVE} 4"]
+    assert [each.name for each in found.figures[:5]] == names
+    # Training begins with the network that is rounded only.
+    one, other = (each.find(ROUNDED, 4, 8) for each in (plain, found))
+    assert one is not None and other is not None and one.relative_rms == other.relative_rms
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,10 +193,10 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ToolError(f"this needs {name}")
 
     monkeypatch.setattr(int8, "import_extra", missing)
-    found = measure_case(tiny(), (8,), finetune=False)
+    found = measure_case(tiny(), [(8, 8)], finetune=False)
     assert found.missing == ("this needs onnx",)
     assert found.find(f"{EXACT}, {PER_CHANNEL}", 8, 8) and not found.find(f"{RUNTIME}, {PER_CHANNEL}", 8, 8)
-    nothing = measure_case(replace(tiny(), load=lambda _: missing("a registry")), (8,), finetune=False)
+    nothing = measure_case(replace(tiny(), load=lambda _: missing("a registry")), [(8, 8)], finetune=False)
     assert nothing.missing == ("this needs a registry",) and not nothing.figures
 
 
@@ -209,7 +206,7 @@ def test_onnxruntime_that_leaves_a_gru_in_float_is_no_int8() -> None:
         data = data_of(model.network)
         return Subject(model, data.x, TYPICAL, lambda y, begin: 0.0, data.lengths)
 
-    found = measure_case(replace(tiny(), load=load), (8,), finetune=False)
+    found = measure_case(replace(tiny(), load=load), [(8, 8)], finetune=False)
     runtime = found.find(f"{RUNTIME}, {PER_TENSOR}", 8, 8)
     assert runtime is not None and "GRU" in runtime.detail
     assert found.int8(PER_TENSOR) == found.find(f"{EXACT}, {PER_TENSOR}", 8, 8)
@@ -237,7 +234,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (bits, scales, 1) for bits in (16, 8) for scales in (PER_TENSOR, PER_CHANNEL)
     }
     assert not folder.exists()  # Nothing is left to go on from.
-    assert "figures.rounded 16/8.relative_rms" in csv.read_text().splitlines()[0]
+    assert "figures.rounded 8/16.relative_rms" in csv.read_text().splitlines()[0]
     code, out, _ = invoke("--accuracy", "tiny", "-o", folder)
     assert code == 0
     assert "signs as in" in out and "onnxruntime" in out and "worse than int8" in out
@@ -248,6 +245,8 @@ def test_names_and_options_that_do_not_fit() -> None:
     assert code == 2 and "did you mean silero-vad?" in err
     code, _, err = invoke("--finetuned")
     assert code == 2 and "--finetuned needs --accuracy" in err
+    code, _, err = invoke("--accuracy", "--finetuned", "--quick")
+    assert code == 2 and "leave out one of both" in err
     for option in ("--estimates", "--link", "--no-rtl"):
         code, _, err = invoke("--accuracy", option)
         assert code == 2 and "--accuracy is a measurement of its own" in err
