@@ -340,7 +340,7 @@ class Promise(Record):
 
 def halves(subject: Subject) -> tuple[Samples, Samples]:
     """Return every other sequence that calibrates nothing, or piece of one, and the rest."""
-    typical, inputs = subject.typical, subject.x.shape[2]
+    typical, inputs, state = subject.typical, subject.x.shape[2], subject.state
     if subject.lengths is None:
         x, lengths = subject.x[typical:], np.array([len(subject.x) - typical])
     else:
@@ -354,9 +354,14 @@ def halves(subject: Subject) -> tuple[Samples, Samples]:
             .transpose(1, 2, 0, 3)
             .reshape(steps, -1, inputs)
         )
-        lengths = np.full(x.shape[1], steps)
-    one, other = (Samples.of(x[:, first::2], inputs, lengths[first::2]) for first in (0, 1))
-    return one, other
+        lengths, state = np.full(x.shape[1], steps), None
+
+    def half(first: int) -> Samples:
+        some = slice(typical + first, None, 2)
+        begin = state and ([each[some] for each in state[0]], [each[some] for each in state[1]])
+        return replace(Samples.of(x[:, first::2], inputs, lengths[first::2]), state=begin)
+
+    return half(0), half(1)
 
 
 def measure_advice(case: Case, subject: Subject, weight_bits: int, data_bits: int) -> Promise:
@@ -379,7 +384,7 @@ def measure_advice(case: Case, subject: Subject, weight_bits: int, data_bits: in
     device = next((each for each in estimate_devices(manifest) if each.fits), None)
     errors = measure_errors(quantised, mine, network)
     made = Made(request, asked, data, quantised, manifest, device)
-    _, advice = Widths(made, mine, run_float(network, mine.x, None, mine.lengths), errors).run()
+    _, advice = Widths(made, mine, run_float(network, mine.x, mine.state, mine.lengths), errors).run()
     followed = quantised
     if advice is not None:
         followed = quantise(network, settings.replace(**advice.changes), data, initial_state=begin)
@@ -396,7 +401,7 @@ def measure_advice(case: Case, subject: Subject, weight_bits: int, data_bits: in
 
 
 def _rms(network: Network, quantised: QuantizedNetwork, samples: Samples) -> float:
-    exact = run_float(network, samples.x, None, samples.lengths).y
+    exact = run_float(network, samples.x, samples.state, samples.lengths).y
     error = (fixed_outputs(quantised, samples) - exact)[samples.alive]
     return few_digits(np.sqrt(np.mean(error**2)))
 
@@ -411,7 +416,7 @@ def main(arguments: list[str] | None = None) -> None:
     print("network | part | error | advice | promised | on other data | ratio | without advice | uncertainty")
     for case in find_cases(given.networks or None):
         try:
-            subject = case.load(None)
+            subject = (case.more or case.load)(None)
         except ToolError as error:
             print(f"{case.name} | {error}", flush=True)
             continue

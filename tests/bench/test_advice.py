@@ -1,5 +1,7 @@
 """What ``rtlstm accuracy`` promises, and what following it gives on other data."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
@@ -36,6 +38,16 @@ def test_halves_have_other_data() -> None:
         first = subject.x[480:510, 0] if sequences == 1 else subject.x[:, TYPICAL]
         kept = slice(one.lengths[0])
         np.testing.assert_array_equal(one.x[kept, 0], first[kept])
+        assert one.state is None
+
+
+def test_halves_begin_in_the_states_that_are_given() -> None:
+    begin = (np.arange(90.0)[:, None] * np.ones(4),)
+    one, other = halves(replace(drawn(small_network(), 90), state=(begin, begin)))
+    assert one.state is not None and other.state is not None
+    for part in (0, 1):
+        np.testing.assert_array_equal(one.state[part][0][:, 0], np.arange(TYPICAL, 90, 2))
+        np.testing.assert_array_equal(other.state[part][0][:, 0], np.arange(TYPICAL + 1, 90, 2))
 
 
 @pytest.mark.parametrize("name, sequences, widths", [("lstm", 430, (4, 8)), ("gru", 430, (8, 8))])
