@@ -127,7 +127,6 @@ def _case(
 
 _ECP5, _UP5K, _HX8K, _GW2A, _LIFCL = "lfe5u-85f", "up5k", "hx8k", "gw2a-18", "lifcl-40"
 _XC7, _US = "xc7a200t", "xcku5p"
-_IN_FOUR: Mapping[str, Any] = {"units": 4, "tables": "direct"}
 _FOR_BOARD: Mapping[str, Any] = {"lanes": 4, "macs": 1, "tables": "direct", "weight_memory": "large"}
 
 
@@ -156,6 +155,15 @@ def _portable_cases(name: str, device: str) -> Iterator[EstimateCase]:
     yield _case(
         f"{name}_gru_direct", device, "traffic20", (8, 8), cell="gru", lanes=4, macs=2, tables="direct"
     )
+
+
+def _spatial_cases(name: str, device: str) -> Iterator[EstimateCase]:
+    """Yield builds of 4 units in space: one register and three, tables in LUTs and in block RAM, streams."""
+    given: Mapping[str, Any] = {"shape": "traffic20", "bits": (4, 8, 8, 12), "units": 4, "tables": "direct"}
+    yield _case(f"{name}_space", device, loop_registers=1, quick=True, **given)
+    yield _case(f"{name}_space_tables", device, loop_registers=3, **given)
+    yield _case(f"{name}_space_streams", device, loop_registers=9, streams=9, **given)
+    yield _case(f"{name}_space_gru", device, cell="gru", loop_registers=3, **given)
 
 
 _VENDOR_KINDS = ("small", "direct", "16_bits", "macs", "units", "narrow", "12_bits", "rom", "gru")
@@ -209,11 +217,10 @@ CASES = (
     _case("ecp5_narrow", _ECP5, "vollo_ex3", (8, 8), lanes=64, macs=2),
     _case("ecp5_gru", _ECP5, "toptag", (8, 8), cell="gru", lanes=8, macs=4),
     _case("ecp5_gru_direct", _ECP5, "traffic20", (8, 8), cell="gru", lanes=8, macs=4, tables="direct"),
-    # In space: one register and three, tables in LUTs and in block RAM, streams.
-    _case("ecp5_space", _ECP5, "traffic20", (4, 8, 8, 12), loop_registers=1, quick=True, **_IN_FOUR),
-    _case("ecp5_space_tables", _ECP5, "traffic20", (4, 8, 8, 12), loop_registers=3, **_IN_FOUR),
-    _case("ecp5_space_streams", _ECP5, "traffic20", (4, 8, 8, 12), loop_registers=9, streams=9, **_IN_FOUR),
-    _case("ecp5_space_gru", _ECP5, "traffic20", (4, 8, 8, 12), cell="gru", loop_registers=3, **_IN_FOUR),
+    *_spatial_cases("ecp5", _ECP5),
+    *_spatial_cases("lifcl", _LIFCL),
+    *_spatial_cases("gw2a", _GW2A),
+    *_spatial_cases("up5k", _UP5K),
     _case("up5k_small", _UP5K, "traffic20", (8, 8), lanes=4, macs=1, quick=True),
     _case("up5k_16_bits", _UP5K, "traffic20", (16, 16), lanes=4, macs=1),
     _case("up5k_tables", _UP5K, "toptag", (8, 8), lanes=4, macs=4, lut_macs=4, quick=True),
@@ -245,7 +252,7 @@ CASES = (
     _case("us_wide_array", _US, "vollo_ex3", (8, 8), lanes=16, macs=8),
     _case("lifcl_large", "lifcl-17", "traffic20", (8, 8), lanes=4, macs=2, weight_memory="large"),
 )
-"""Ten quick cases, and others that vary everything that the utilisation depends on."""
+"""Fourteen quick cases, and others that vary everything that the utilisation depends on."""
 
 
 def measure_case(case: EstimateCase, folder: Path, progress: Progress | None = None) -> EstimateResult:

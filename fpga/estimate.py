@@ -156,11 +156,8 @@ class Blocks:
 
 def count_blocks(manifest: Manifest, family: Estimates, multipliers: bool = True) -> Blocks:
     """Count the hard blocks of a core for a family; ``multipliers`` says whether it uses DSP blocks."""
-    hard = sum(
-        some.sets * family.hard_blocks(some.a_bits, some.b_bits, some.each) / (1 + some.shared)
-        for some in inventory.multipliers(manifest).values()
-        if family.is_hard(some, multipliers)
-    )
+    products = inventory.multipliers(manifest).values()
+    hard = sum(family.multiplier_blocks(some) for some in products if family.is_hard(some, multipliers))
     memories = [*inventory.memories(manifest).values()]
     if manifest.spatial is not None:
         tables = (table.memory for table in constant_tables(manifest))
@@ -280,11 +277,12 @@ def _core_clock(
     model = family.usable_clock(device.die, parameters.pipeline_name, assumed_mhz)
     if model is None:
         return None
-    if plan is not None and family.spatial is not None:
-        period, die = plan.period(manifest.layers, manifest.numerics), family.dies.get(device.die, 1.0)
+    if plan is not None:
+        if family.spatial_clocks is None:
+            return None
+        period, most = plan.period(manifest.layers, manifest.numerics), model.mhz(chosen.grade, 0, 0)
         # Short loops of other cells were not routed: none is faster than an array is known to be.
-        most = model.mhz(chosen.grade, 0, 0)
-        return min(most, family.spatial.clocks.mhz(period, luts, die, family.clocks[""], chosen.grade))
+        return min(most, family.spatial_clocks.mhz(period, luts, most))
     return model.mhz(
         chosen.grade,
         cells / device.luts,

@@ -143,7 +143,7 @@ class FitRequest(HardwareRequest):
         self.check_spatial()
         device = self.chosen.device
         estimates = self.need_estimates("`fit`", f"give `family={device.family!r}`")
-        if estimates.spatial is None:
+        if estimates.spatial_clocks is None:
             raise ConfigurationError(
                 f"`fit` has no clocks of spatial builds for {device.name}, since none of its family was "
                 f"routed: leave it out and give `family={device.family!r}`, or leave out `array='spatial'`"

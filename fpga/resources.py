@@ -131,7 +131,7 @@ def fit_advice(
     family = fpga_family(device.family).estimates
     several = ["implement it with fewer `cores`"] if cores > 1 else []
     if spatial:
-        known = family is not None and family.spatial is not None and cores == 1
+        known = family is not None and family.spatial_clocks is not None and cores == 1
         chosen = f"`fit={board or device.name!r}`, which chooses its registers and memory of tables, or"
         fitted = f"{chosen} with" if known else "`table_memory='rom'` for fewer block RAMs, or with"
         remedies = [*several, f"generate it with {fitted} {_SPATIAL_SIZE}", *([other] if other else [])]
@@ -203,9 +203,9 @@ def fill_limits(family: Estimates, spatial: bool = False) -> FillLimits:
     good = [each for each in family.routed if each.mhz is not None]
     chains = [each.chain_share for each in good if each.chain_share is not None]
     cells = max((each.cell_share for each in good), default=0.0)
-    if spatial and family.spatial is not None:
+    if spatial and family.spatial_clocks is not None:
         # Counted with their harness, which estimates leave out.
-        cells = 100 * RESERVE + max(each.cell_share for each in family.spatial.clocks.routed)
+        cells = 100 * RESERVE + max(each.cell_share for each in family.spatial_clocks.routed)
     blocks = [each.multiplier_share for each in good if each.multiplier_share is not None]
     return FillLimits(
         cells=max(family.assumed_fill, round(cells / 100 - RESERVE, 3)),

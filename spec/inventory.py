@@ -110,6 +110,8 @@ class MultiplierSpec:
     """Blocks of lanes that the sets are in; in each they have the same second factors. None outside lanes."""
     sums: int = 0
     """Sums of two of them in each set, in modules that a family may make chains of DSP blocks."""
+    bare: bool = False
+    """Whether no register stands at their factors or behind them, so that none is a block's."""
 
     @property
     def count(self) -> int:
@@ -529,8 +531,14 @@ def _spatial_multipliers(manifest: Manifest, plan: SpatialPlan) -> Sequence[Mult
     """
     if manifest.numerics.fused_lstm is None:
         return tuple(_graph_multipliers(manifest))
-    *gates, output = manifest.numerics.unit.products
-    kinds = [(product, "multiplied") for product in gates] + [(output, "output")]
+    kept, added, output = manifest.numerics.unit.products
+    # What is kept is in a register. The output gate waits in one for c's tanh, if the loop has a second one.
+    bare = not {"gates", "multiplied"} & plan.registered
+    kinds = [
+        (kept, "multiplied", False),
+        (added, "multiplied", bare),
+        (output, "output", plan.loop_registers == 1),
+    ]
     return tuple(
         MultiplierSpec(
             product.name,
@@ -539,8 +547,9 @@ def _spatial_multipliers(manifest: Manifest, plan: SpatialPlan) -> Sequence[Mult
             product.a_bits,
             product.b_bits,
             stages=int(kind in plan.registered),
+            bare=bare,
         )
-        for product, kind in kinds
+        for product, kind, bare in kinds
     )
 
 

@@ -335,7 +335,7 @@ class _Estimates(Estimates):
             scale=0.68,
             register=3.8,
             wires=0.12,
-            grade="8",
+            array_mhz=208,
             routed=(
                 RoutedInSpace("lfe5u-25f-8", 8, 8, 0, 1, 1, "rom", 12_395, 51.0, 26.5),
                 RoutedInSpace("lfe5u-25f-8", 8, 8, 0, 2, 1, "rom", 13_774, 56.7, 51.0),

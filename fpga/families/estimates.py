@@ -200,17 +200,15 @@ class SpatialClocks:
     """What a register and its clock take of a period, in ns."""
     wires: float
     """Share by which all this is longer for each 10,000 LUTs."""
-    grade: str
-    """The speed grade of these times; others are in proportion to the family's clocks."""
+    array_mhz: float
+    """The clock of an almost empty array on the device of these times; others are in proportion to theirs."""
     routed: tuple[RoutedInSpace, ...]
     """Builds to which they are fitted, and from which it follows how full a device may be."""
 
-    def mhz(self, period: float, luts: int, die: float, clocks: ClockModel, grade: str) -> float:
-        """Return the clock of a build with this period on a die, whose clocks have this factor."""
-        base = clocks.base_mhz
-        faster = base.get(grade, min(base.values())) / base[self.grade]
+    def mhz(self, period: float, luts: int, array_mhz: float) -> float:
+        """Return the clock of a build with this period; ``array_mhz`` is that of an array on its device."""
         wires = 1 + self.wires * luts / 10_000
-        return 1000 * die * faster / ((self.scale * period + self.register) * wires)
+        return 1000 * array_mhz / self.array_mhz / ((self.scale * period + self.register) * wires)
 
 
 @dataclass(frozen=True)
@@ -221,7 +219,8 @@ class SpatialFactors:
     """LUTs for each unit of :func:`~rtlstm.fpga.spatial_parts.spatial_parts`; the factor of others is 1."""
     ffs: Mapping[str, float]
     """Flip-flops, likewise."""
-    clocks: SpatialClocks
+    clocks: SpatialClocks | None = None
+    """None if none of the family were routed."""
     chain_tiles: Mapping[str, float] = field(default_factory=dict)
     """Tiles of carry chains, likewise."""
 
@@ -297,7 +296,7 @@ class Estimates(ABC):
     routed: tuple[RoutedDesign, ...] = ()
     """Designs from which it follows how full a device may be; none without open place and route."""
     spatial: SpatialFactors | None = None
-    """The factors of spatial builds; None if none of the family were routed."""
+    """The factors of spatial builds; None if none of the family were synthesised."""
 
     @abstractmethod
     def map_memory(self, memory: MemorySpec) -> Mapped:
@@ -310,6 +309,11 @@ class Estimates(ABC):
     @abstractmethod
     def hard_blocks(self, a_bits: int, b_bits: int, count: int = 1) -> float:
         """Return the DSP blocks of so many multipliers of this size in a lane, or halves of blocks."""
+
+    def multiplier_blocks(self, multiplier: MultiplierSpec) -> float:
+        """Return the DSP blocks of all of these multipliers, which are hard ones."""
+        each = self.hard_blocks(multiplier.a_bits, multiplier.b_bits, multiplier.each)
+        return multiplier.sets * each / (1 + multiplier.shared)
 
     def is_hard(self, multiplier: MultiplierSpec, multipliers: bool) -> bool:
         """Return whether a multiplier is made of DSP blocks; ``multipliers`` says whether any is."""
@@ -328,6 +332,11 @@ class Estimates(ABC):
     def knows_clocks(self) -> bool:
         """Whether Fmax can be estimated; else somebody must assume a clock."""
         return bool(self.clocks)
+
+    @property
+    def spatial_clocks(self) -> SpatialClocks | None:
+        """The clocks of spatial builds; None if none of the family were routed."""
+        return None if self.spatial is None else self.spatial.clocks
 
     def usable_clock(self, die: str, pipeline: str, assumed_mhz: float | None) -> ClockModel | None:
         """Return a die's clocks: where none are known, the one that the user assumes, whatever the design.

