@@ -380,8 +380,10 @@ def check_estimate(name: str, found: Estimate, device: FpgaDevice, insist: bool 
         )
     full = [each.text for each in demands(found, device) if each.used > each.most]
     if full and not insist:
-        known = f"any {'spatial build' if spatial else 'design'} known to have been routed on such a device"
-        if not fpga_family(device.family).need_estimates().routed:
+        family = fpga_family(device.family).need_estimates()
+        kind = "spatial build" if spatial and family.spatial_clocks else "design"
+        known = f"any {kind} known to have been routed on such a device"
+        if not family.routed:
             known = "what is assumed to be routable on such a device"
         raise ConfigurationError(
             f"{whole} is fuller than {known}: by its estimate it takes {', '.join(full)}; "

@@ -145,8 +145,8 @@ class FitRequest(HardwareRequest):
         estimates = self.need_estimates("`fit`", f"give `family={device.family!r}`")
         if estimates.spatial_clocks is None:
             raise ConfigurationError(
-                f"`fit` has no clocks of spatial builds for {device.name}, since none of its family was "
-                f"routed: leave it out and give `family={device.family!r}`, or leave out `array='spatial'`"
+                f"`fit` has no clocks of spatial builds for {device.name}: leave it out and give "
+                f"`family={device.family!r}`, or leave out `array='spatial'`"
             )
         for name in ("family", "clock_mhz", "fit_anyway"):
             if name in self.model_fields_set:

@@ -220,7 +220,7 @@ class SpatialFactors:
     ffs: Mapping[str, float]
     """Flip-flops, likewise."""
     clocks: SpatialClocks | None = None
-    """None if none of the family were routed."""
+    """None if too few of the family were routed."""
     chain_tiles: Mapping[str, float] = field(default_factory=dict)
     """Tiles of carry chains, likewise."""
 
@@ -335,7 +335,7 @@ class Estimates(ABC):
 
     @property
     def spatial_clocks(self) -> SpatialClocks | None:
-        """The clocks of spatial builds; None if none of the family were routed."""
+        """The clocks of spatial builds; None if too few of the family were routed."""
         return None if self.spatial is None else self.spatial.clocks
 
     def usable_clock(self, die: str, pipeline: str, assumed_mhz: float | None) -> ClockModel | None:
