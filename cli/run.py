@@ -139,6 +139,7 @@ def _figures(x: Any, lengths: Any, y: Any, batch_first: bool, seconds: float, fr
     sequences = 1 if x.ndim == 2 else x.shape[0 if batch_first else 1]
     given = int(lengths.sum()) if lengths is not None else sequences * _longest(x, batch_first)
     steps = given // frames
+    y = y if y.dtype.names is None else y["score"]
     return {
         "sequences": sequences,
         "steps": steps,

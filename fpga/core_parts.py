@@ -279,6 +279,17 @@ def _decision(manifest: Manifest, of: Literal["luts", "registers", "tiles"]) -> 
     if not manifest.decides:
         return {}
     numbers = ceil_log2(manifest.classes) if parameters.capacity is None else bits - 1
+    if best := parameters.best:
+        # Each stage compares all of a beat and what it keeps; results carry their numbers.
+        units, key, levels = parameters.gate_units, bits + numbers, ceil_log2(parameters.gate_units)
+        compared, given = best * units, parameters.best_beats * units * bits
+        passed = units * (1 + levels) + (units - 1) + 1
+        sizes = {
+            "luts": compared * (2 * even(key) + key) + given,
+            "registers": key * (best * passed + best * (best - 1) // 2 * (levels + 1)) + given,
+            "tiles": compared * adder_tiles(key),
+        }
+        return {"decision": sizes[of]}
     left, compared, kept = parameters.gate_units, 1, parameters.gate_units * (bits + 1)
     while left > 1:
         compared, left = compared + left // 2, -(-left // 2)

@@ -112,7 +112,7 @@ class Accelerator(Closing):
         """The tables in which tokens are looked up, if the model begins with one."""
         last = manifest.layers[-1]
         self._bounded = (
-            manifest.decides or not last.dense or ActivationFunction.of(last.activation).within_one
+            manifest.gives_number or not last.dense or ActivationFunction.of(last.activation).within_one
         )
         ends = {at + layer.feedback for at, layer in enumerate(manifest.layers) if layer.has_h}
         self._gives_states = len(manifest.layers) - 1 in ends
@@ -403,7 +403,9 @@ class Accelerator(Closing):
         y
             ``(T, N, O)`` as ``x`` is laid out, float32 if ``x`` is; zero in a sequence's padding. With
             ``last`` ``(N, O)``, with ``none`` ``(0, N, O)``; each without N if ``x`` was unbatched. If
-            the device decides, the number of each step's largest output, integers without the axis O.
+            the device decides, the number of each step's largest output, integers without the axis O; if it
+            gives the K largest ones, a structured array with the axis K: ``y["number"]``, and ``y["score"]``
+            of the type said.
         (h_n, c_n)
             State after each sequence's last valid step: ``(num_layers, N, H)`` each, without N
             if ``x`` was unbatched; tuples of ``(N, H_l)``, one per recurrent layer, if the layers
@@ -556,7 +558,7 @@ class Accelerator(Closing):
         """Count outputs that may have saturated, and warn about them unless they are integers."""
         if self._bounded:
             return
-        form = self.manifest.output
+        form, y = self.manifest.output, y[..., self.manifest.parameters.best :]
         saturations = int(np.count_nonzero(np.abs(y) == form.maximum))
         self.saturated_outputs += saturations
         if saturations and not raw:
@@ -683,9 +685,9 @@ class Accelerator(Closing):
         InputError
             If the last axis has not the build's outputs.
         """
-        array = as_numbers("y", y)
         if self.manifest.decides:
             raise InputError("y holds numbers of outputs, which have no parts; take y itself")
+        array = as_numbers("y", y)
         if array.shape[-1:] != (self.outputs,):
             raise InputError(f"y must be (..., {self.outputs}), the build's outputs, not {array.shape}")
         slices = part_slices(self.manifest.parts) or {"output": slice(None)}
@@ -775,7 +777,8 @@ class Accelerator(Closing):
 
         Returns
         -------
-        ``(K, outputs)``; floats, or integers if ``x`` holds integers. ``(K,)`` if the device decides.
+        ``(K, outputs)``; floats, or integers if ``x`` holds integers. What the device decides as :meth:`run`
+        returns it.
 
         Raises
         ------
@@ -814,8 +817,8 @@ class Accelerator(Closing):
         return self._present(y, array)
 
     def _present(self, y: IntArray, x: NDArray[Any]) -> NDArray[Any]:
-        """Convert outputs ``(..., O)`` to the type of the caller's ``x``; decisions to ``(...)``."""
-        return y[..., 0] if self.manifest.decides else to_caller(y, self.manifest.output, x)
+        """Convert outputs ``(..., O)`` to the type of the caller's ``x``; decisions as :meth:`run` does."""
+        return y[..., 0] if self.manifest.gives_number else to_caller(y, self.manifest, x)
 
     def _release(self, number: int) -> None:
         self._streams.pop(number, None)

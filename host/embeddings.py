@@ -264,6 +264,8 @@ def _follow(
     alive = np.arange(len(streams))
     for row in found:
         y = accelerator.step_many([streams[at] for at in alive], tokens[alive])
+        if accelerator.manifest.parameters.best:
+            y = y["number"][:, 0]
         row[alive] = tokens[alive] = y if accelerator.manifest.decides else argmax(y)
         alive = alive[tokens[alive] != stop] if stop is not None else alive
         if not len(alive):

@@ -106,16 +106,23 @@ def quantise(
     return format.to_integers(values), format.saturated(values)
 
 
-def to_caller(codes: IntArray, format: Format, x: NDArray[np.generic]) -> NDArray[Any]:
+def to_caller(codes: IntArray, manifest: Manifest, x: NDArray[np.generic]) -> NDArray[Any]:
     """Convert outputs to the type of the caller's ``x``: codes for integers, floats for floats.
 
     Floats of at most 32 bits give float32, which holds every code of up to 25 bits exactly; all others
-    give float64.
+    give float64. Of the K largest outputs ``(..., 2 K)`` it is the type of ``score``, beside ``number``, in
+    a structured array ``(..., K)``.
     """
-    if is_raw(x):
-        return codes
-    narrow = x.dtype.itemsize <= 4 and format.bits <= _FLOAT32_BITS
-    return format.to_floats(codes).astype(np.float32 if narrow else np.float64, copy=False)
+    best, format = manifest.parameters.best, manifest.output
+    values = codes[..., best:]
+    if not is_raw(x):
+        narrow = x.dtype.itemsize <= 4 and format.bits <= _FLOAT32_BITS
+        values = format.to_floats(values).astype(np.float32 if narrow else np.float64, copy=False)
+    if not best:
+        return values
+    found = np.empty(values.shape, [("number", np.int64), ("score", values.dtype)])
+    found["number"], found["score"] = codes[..., :best], values
+    return found
 
 
 def warn_saturated(

@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.accelerator import Accelerator, Outputs
 from rtlstm.host.mmio import MmioTransport
-from rtlstm.host.raw_values import CodesWarning, Steps
+from rtlstm.host.raw_values import CodesWarning, Steps, to_caller
 from rtlstm.host.state import State
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Transport, register_words
@@ -388,8 +388,10 @@ class Core:
                 words += one.size
         return words
 
-    async def output(self) -> NDArray[np.float64]:
+    async def output(self) -> NDArray[Any]:
         """Wait for the core's next output, of a step that the design sent: ``(outputs,)`` floats.
+
+        Of a device that gives the K largest ones, an array ``(K,)`` of ``number`` and ``score``.
 
         Outputs are kept until they are taken here, or a call sends steps.
 
@@ -400,7 +402,7 @@ class Core:
         """
         await self._outputs(lambda: 1 - len(self.scoreboard.outputs))
         _, y = self.scoreboard.outputs.popleft()
-        return self.manifest.output.to_floats(y[self.manifest.schedule.output_index])
+        return to_caller(y[self.manifest.schedule.output_index], self.manifest, np.empty(0))
 
     async def drain(self) -> None:
         """Wait until the core has given the output of every step that it has accepted so far.

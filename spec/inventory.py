@@ -404,6 +404,9 @@ def _output_queue(manifest: Manifest) -> MemorySpec:
     # What is decided of a step comes later, and must not keep the next but one back.
     doubled = manifest.sequence is not None or manifest.decides
     steps = _QUEUED_STEPS << doubled
+    if parameters.best:
+        # A step's outputs, twice as many as are found or more, take at least as long as giving those.
+        steps += -(-parameters.decision_cycles // parameters.best_beats)
     depth = steps * -(-manifest.capacity.outputs // parameters.beat_out)
     return MemorySpec("output queue", 1, width, depth, asynchronous=True, inferred=True)
 

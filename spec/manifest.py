@@ -84,7 +84,9 @@ def _check_pairs(parameters: Parameters, numerics: Numerics) -> None:
         )
 
 
-def _check_decision(layers: tuple[LayerShape, ...], passes: Passes, numerics: Numerics) -> None:
+def _check_decision(
+    parameters: Parameters, layers: tuple[LayerShape, ...], passes: Passes, numerics: Numerics
+) -> None:
     """Refuse networks of whose outputs no device decides."""
     if passes and len(passes[-1]) > 1:
         raise ConfigurationError(
@@ -103,6 +105,12 @@ def _check_decision(layers: tuple[LayerShape, ...], passes: Passes, numerics: Nu
             f"`decide` gives the number of an output in the {bits} bits of one, 0 to {(1 << bits - 1) - 1}, "
             f"but the network has {classes}; give it more bits with `output_bits={needed}`, or behind a "
             f"recurrent layer with `data_bits={needed}`"
+        )
+    if 2 * parameters.best > classes:
+        raise ConfigurationError(
+            f"`decide={parameters.decide!r}` gives {parameters.best} numbers and as many scores, more than "
+            f"the {classes} outputs of the network; try `decide='top{classes // 2}'`, or leave `decide` out "
+            f"and take rtlstm.host.top_k(y, {parameters.best})"
         )
 
 
@@ -277,7 +285,7 @@ class Manifest(Record):
             )
         _check_pairs(parameters, numerics)
         if parameters.decide is not None:
-            _check_decision(layers, passes, numerics)
+            _check_decision(parameters, layers, passes, numerics)
         return cls(
             name=name,
             rtlstm_version=_version(),
@@ -347,13 +355,18 @@ class Manifest(Record):
 
     @property
     def outputs(self) -> int:
-        """Number of outputs of a time step: 1 where the device decides."""
+        """Number of values that the device gives of a time step: 1 where that is a number alone."""
         return len(self.schedule.output_index)
 
     @property
     def decides(self) -> bool:
-        """Whether the device gives the number of the largest output in place of the outputs."""
+        """Whether the device gives which outputs are the largest, in place of the outputs."""
         return self.parameters.decide is not None
+
+    @property
+    def gives_number(self) -> bool:
+        """Whether it gives the number of the largest output alone."""
+        return self.decides and not self.parameters.best
 
     @property
     def classes(self) -> int:
@@ -363,16 +376,19 @@ class Manifest(Record):
 
     @property
     def output(self) -> Format:
-        """Format of what the device gives; numbers of outputs are integers of as many bits."""
+        """Format of the outputs, or scores, that the device gives; a number alone is an integer."""
         outputs = self.layers[-1].output
-        return Format(bits=self.numerics.output_bits, fraction=0) if self.decides else outputs
+        return Format(bits=self.numerics.output_bits, fraction=0) if self.gives_number else outputs
 
     def emitted(self, y: IntArray) -> IntArray:
         """Return the values of the device's beats for a network's outputs: ``(..., outputs)`` to those.
 
         They are the outputs, with zeros between them, or the number of the largest one, the first of equal
-        ones.
+        ones; or the numbers of several, the largest first, and then their scores.
         """
+        if best := self.parameters.best:
+            numbers = np.argsort(-y, axis=-1, kind="stable")[..., :best]
+            return np.concatenate([numbers, np.take_along_axis(y, numbers, axis=-1)], axis=-1)
         if self.decides:
             return np.asarray(y.argmax(axis=-1)[..., np.newaxis], dtype=np.int64)
         values = np.zeros((*y.shape[:-1], self.program.outputs), dtype=np.int64)

@@ -3,7 +3,7 @@
 from math import ceil, gcd
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from rtlstm.spec.buses import NO_BUS, BusName
 from rtlstm.spec.errors import ConfigurationError
@@ -111,8 +111,19 @@ WeightMemory = Literal["block", "large"]
 """Block RAM, or the family's largest memory: iCE40's single port RAM, Nexus' large RAM, UltraRAM."""
 TableMemory = Literal["ram", "rom"]
 """Memories that are loaded with the weights, or constants made of LUTs."""
-Decision = Literal["argmax"]
-"""What is decided of a step's outputs: which is the largest."""
+MOST_BEST = 16
+"""The most largest outputs that a device finds of a step: each takes a comparison of its chain."""
+
+
+def _known_decision(name: str) -> str:
+    """Return the name of a decision; raise a ValueError about any other."""
+    if name != "argmax" and name not in {f"top{best}" for best in range(1, MOST_BEST + 1)}:
+        raise ValueError(f"`decide` must be argmax, or top1 to top{MOST_BEST}, not {name!r}")
+    return name
+
+
+Decision = Annotated[str, AfterValidator(_known_decision)]
+"""What is decided of a step's outputs: which is the largest, or which are the largest ones (``top5``)."""
 MultiplierKind = Literal["dsp", "lut"]
 """A DSP block, or a multiplier of LUTs."""
 
@@ -169,9 +180,11 @@ class CoreOptions(Record):
     decide: Annotated[
         Decision | None,
         Option(
-            "What the device gives in place of a step's outputs: the number of the largest one, the first of "
-            "equal ones (argmax). Default: the outputs, for softmax and top-k on the host.",
+            "What the device gives in place of a step's outputs: the number of the largest one (argmax), or "
+            "numbers and scores of the K largest ones (topK), the first of equal ones first. Default: all "
+            "outputs.",
             group=HARDWARE,
+            metavar="argmax|topK",
         ),
     ] = None
     lane_sums: Annotated[
@@ -386,8 +399,25 @@ class Parameters(CoreOptions, Extended):
         """Cycles from a step's last results to the decision about all of them; 0 where nothing is decided.
 
         Results of a beat are registered and compared in pairs, level by level, then with those before them.
+        Where several are found, each is found behind the one before, and all are then given.
         """
-        return 0 if self.decide is None else 2 + ceil_log2(self.gate_units)
+        if not self.best:
+            return 0 if self.decide is None else 2 + ceil_log2(self.gate_units)
+        return 1 + self.best * (1 + ceil_log2(self.gate_units)) + self.best_beats
+
+    @property
+    def best(self) -> int:
+        """How many largest outputs the device gives with their scores: 5 for ``top5``; else 0."""
+        return int(self.decide.removeprefix("top")) if self.decide not in (None, "argmax") else 0
+
+    @property
+    def best_beats(self) -> int:
+        """Cycles in which it gives them, ``gate_units`` numbers or scores in each; else 0."""
+        return self.drain_beats(2 * self.best)
+
+    def values_given(self, outputs: int) -> int:
+        """Return how many values the device gives of a step of so many outputs."""
+        return outputs if self.decide is None else 2 * self.best or 1
 
     @property
     def program_memory(self) -> Capacity:

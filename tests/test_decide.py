@@ -21,8 +21,8 @@ import rtlstm
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import quantise
-from rtlstm.hdl.core.decision import Decision
-from rtlstm.host import Accelerator, SharedAccelerator
+from rtlstm.hdl.core.decision import Decision, Ranking
+from rtlstm.host import Accelerator, SharedAccelerator, top_k
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.link_device import DeviceEngine
 from rtlstm.sim.link_port import SimulatedPort
@@ -81,6 +81,26 @@ CASES: dict[str, tuple[Network, dict[str, Any]]] = {
 }
 
 
+DECIDED = {
+    **{case: (case, "argmax") for case in CASES},
+    **{
+        f"{decide} of {case}": (case, decide)
+        for case, decide in {
+            "dense behind an LSTM": "top5",
+            "dense alone": "top3",
+            "dense alone, a word": "top1",
+            "dense alone, two": "top4",
+            "three units": "top7",
+            "units over words": "top6",
+            "both directions": "top2",
+            "a direction in reverse": "top2",
+            "ecp5": "top3",
+        }.items()
+    },
+}
+"""Cases, and what is decided of them."""
+
+
 def build(folder: Path, case: str, decide: str | None = "argmax", **more: Any) -> Manifest:
     """Make one of the builds, that decides or not."""
     net, sizes = CASES[case]
@@ -115,10 +135,11 @@ LENGTHS = np.array([15, 9, 1, 4])
 
 @pytest.mark.rtl
 @pytest.mark.parametrize("simulator", ["icarus", "verilator"])
-@pytest.mark.parametrize("case", quick(CASES, "three units"))
-def test_the_rtl_decides_as_the_golden_model(case: str, simulator: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("decided", quick(DECIDED, "three units", "top5 of dense behind an LSTM"))
+def test_the_rtl_decides_as_the_golden_model(decided: str, simulator: Any, tmp_path: Path) -> None:
     """Every decision and every cycle; the decision is that of the outputs of the build without."""
-    manifest = build(tmp_path / "build", case)
+    case, decide = DECIDED[decided]
+    manifest = build(tmp_path / "build", case, decide)
     with no_logic():
         plain = build(tmp_path / "plain", case, None)
     late = manifest.parameters.decision_cycles
@@ -128,25 +149,37 @@ def test_the_rtl_decides_as_the_golden_model(case: str, simulator: Any, tmp_path
     assert found.passed, found.first_difference
     wanted, _ = rtlstm.Build(tmp_path / "plain").run(X, LENGTHS)
     valid = np.arange(15)[:, None] < LENGTHS
-    assert np.array_equal(y[valid], wanted[valid].argmax(axis=-1)) and not y[~valid].any()
+    if best := manifest.parameters.best:
+        numbers, its_scores = top_k(wanted, best)
+        assert np.array_equal(y["score"], its_scores) and y["score"].dtype == np.float32
+        assert not y["number"][~valid].any()
+        y, its_first = y["number"], numbers
+    else:
+        its_first = wanted.argmax(axis=-1)
+    assert np.array_equal(y[valid], its_first[valid]) and not y[~valid].any()
     assert len(np.unique(y[valid])) > 1
 
 
-@pytest.mark.parametrize("units", [1, 2, 3, 4, 7])
-def test_any_results_are_decided(units: int) -> None:
+@pytest.mark.parametrize(
+    ("units", "decide"),
+    [*((units, "argmax") for units in (1, 2, 3, 4, 7)), (1, "top5"), (3, "top6"), (4, "top1")],
+)
+def test_any_results_are_decided(units: int, decide: str) -> None:
     """Steps of random results, many of them equal, with pauses and results of other layers between."""
     lanes = 4 * units
     parameters = Parameters(
-        lanes=lanes, macs=units, gate_units=units, beat_out=units, streams=4, decide="argmax"
+        lanes=lanes, macs=units, gate_units=units, beat_out=units, streams=4, decide=decide
     )
     net, rng = network(lstm(3, 5), dense(5, 13)), np.random.default_rng(units)
     manifest = Manifest.of("n", quantise(net, NARROW), parameters)
-    part, bits = Decision(manifest), manifest.numerics.output_bits
+    part = (Ranking if parameters.best else Decision)(manifest)
+    bits = manifest.numerics.output_bits
     steps = [rng.integers(-3, 4, 13) - 10 * (index % 5 == 0) for index in range(30)]
     steps[3] = np.array([-(1 << bits - 1)] * 12 + [(1 << bits - 1) - 1])
     steps[4] = np.full(13, -(1 << bits - 1))
-    wanted = [(index % 4, int(step.argmax())) for index, step in enumerate(steps)]
-    found: list[tuple[int, int, int]] = []
+    wanted = [(index % 4, manifest.emitted(step).tolist()) for index, step in enumerate(steps)]
+    found: list[tuple[int, list[int], int]] = []
+    beats: list[int] = []
     ends: list[int] = []
 
     async def drive(context: Any) -> None:
@@ -172,17 +205,21 @@ def test_any_results_are_decided(units: int) -> None:
                 await context.tick()
             ends.append(len(cycle))
             context.set(part.result.valid, 0)
-        await context.tick().repeat(12)
+        await context.tick().repeat(parameters.decision_cycles + 2)
 
     cycle: list[int] = []
 
     async def watch(context: Any) -> None:
-        async for _, _, valid, stream, number in context.tick().sample(
-            part.decided.valid, part.decided.stream, part.number
+        async for _, _, valid, last, mask, stream, number in context.tick().sample(
+            part.decided.valid, part.decided.last, part.decided.mask, part.decided.stream, part.number
         ):
             cycle.append(0)
             if valid:
-                found.append((stream, number, len(cycle) - 1))
+                signed = (number >> bits * at & (1 << bits) - 1 for at in range(mask.bit_length()))
+                beats.extend((word ^ 1 << bits - 1) - (1 << bits - 1) for word in signed)
+            if valid and last:
+                found.append((stream, beats[:], len(cycle) - 1))
+                beats.clear()
 
     simulator = Simulator(Fragment.get(part, None))
     simulator.add_clock(1e-6)
@@ -196,11 +233,13 @@ def test_any_results_are_decided(units: int) -> None:
 @pytest.mark.slow
 @pytest.mark.rtl
 @pytest.mark.parametrize("backend", ["icarus", "verilator"])
+@pytest.mark.parametrize("best", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_drawn_builds_decide(seed: int, backend: str, tmp_path: Path) -> None:
+def test_drawn_builds_decide(seed: int, best: bool, backend: str, tmp_path: Path) -> None:
     """Networks, arrays and pipelines as drawn elsewhere, with stalls and steps without output."""
     case = random_case(1000 + seed, sizes=DRAWN, steps=8)
-    manifest = Manifest.of("n", case.network, case.manifest.parameters.replace(decide="argmax"))
+    decide = f"top{case.network.shapes[-1].outputs // 2}" if best else "argmax"
+    manifest = Manifest.of("n", case.network, case.manifest.parameters.replace(decide=decide))
     check_device(replace(case, manifest=manifest), tmp_path, backend)
 
 
@@ -236,6 +275,46 @@ def test_the_driver_gives_numbers(folder: Path, scores: Path) -> None:
     with SharedAccelerator.open(folder) as shared, shared.stream() as stream:
         assert int(stream.step(X[0, 0])) == wanted[0, 0]
         assert np.array_equal(stream.steps(X[1:, 0]), wanted[1:, 0])
+
+
+def test_the_driver_gives_the_largest(tmp_path: Path, scores: Path) -> None:
+    """Numbers and scores in every call, over a link, and fed back."""
+    folder = tmp_path / "build"
+    with no_logic():
+        build(folder, "dense behind an LSTM", "top5")
+    manifest, plain = Manifest.load(folder), rtlstm.Build(scores)
+    assert (manifest.program.outputs, manifest.classes, rtlstm.Build(folder).outputs) == (10, 11, 10)
+    y, (h, c) = plain.run(X)
+    numbers, best = top_k(y, 5)
+    device = DeviceEngine(GoldenDevice(folder, manifest), manifest)
+    with (
+        PortServer(SimulatedPort(device), tcp=0) as server,
+        Accelerator.open(folder, f"tcp:127.0.0.1:{server.port}") as accelerator,
+    ):
+        found, (found_h, found_c) = accelerator.run(X)
+        assert found.shape == (15, 4, 5) and found["number"].dtype == np.int64
+        assert np.array_equal(found["number"], numbers) and np.array_equal(found["score"], best)
+        assert np.array_equal(h, found_h) and np.array_equal(c, found_c)
+        assert found["score"].dtype == y.dtype == np.float32
+        last = accelerator.run(X.swapaxes(0, 1), batch_first=True, outputs="last")[0]
+        assert np.array_equal(last, found[-1])
+        with pytest.warns(rtlstm.CodesWarning):
+            codes, _ = accelerator.run(manifest.numerics.input.to_integers(X))
+        assert np.array_equal(codes["number"], numbers) and codes["score"].dtype == np.int64
+        assert np.array_equal(manifest.output.to_floats(codes["score"]), best)
+        with accelerator.stream() as one, accelerator.stream() as other:
+            assert np.array_equal(one.step(X[0, 0]), found[0, 0])
+            assert np.array_equal(other.steps(X[:5, 1]), found[:5, 1])
+            both = accelerator.step_many([one, other], [X[1, 0], X[5, 1]])
+            assert np.array_equal(both, [found[1, 0], found[5, 1]])
+        with pytest.raises(InputError, match="numbers of outputs, which have no parts"):
+            accelerator.parts(found)
+    header = (folder / "rtlstm_registers.h").read_text()
+    assert "#define RTLSTM_OUTPUTS 10\n" in header and "numbers of the 5 largest of so many, then" in header
+    assert any(
+        "numbers and scores of the 5 largest of 11 outputs" in each
+        for each in rtlstm.Build(folder).report().notes
+    )
 
 
 def test_the_link_sends_one_value(folder: Path, scores: Path) -> None:
@@ -278,8 +357,17 @@ def test_what_cannot_be_decided_is_refused_with_a_way_out(tmp_path: Path) -> Non
     split = Network(name="n", layers=(lstm(3, 5), dense(5, 5)), parts=parts)
     with pytest.raises(ConfigurationError, match=r"has 2 \(a, b\); choose one with `output`"):
         make(split)
-    with pytest.raises(ConfigurationError, match="`decide`"):
-        make(many, decide="softmax")
+    for wrong in ("softmax", "top", "top0", "top17"):
+        with pytest.raises(
+            ConfigurationError, match=f"`decide` must be argmax, or top1 to top16, not '{wrong}'"
+        ):
+            make(many, decide=wrong)
+    seven = network(lstm(3, 5), dense(5, 7))
+    with pytest.raises(
+        ConfigurationError, match=r"`decide='top4'` .* 7 outputs .*`decide='top3'`.*top_k\(y, 4\)"
+    ):
+        make(seven, decide="top4")
+    assert make(seven, decide="top3").outputs == 6
 
 
 def test_an_output_of_several_is_chosen(tmp_path: Path) -> None:
@@ -322,8 +410,9 @@ def test_decisions_behind_a_bus(bus: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.rtl
 @pytest.mark.tools
-def test_the_netlist_decides(tmp_path: Path) -> None:
-    netlist = netlist_build(tmp_path / "rtl", build(tmp_path / "rtl", "ecp5"), tmp_path / "netlist")
+@pytest.mark.parametrize("decide", ["argmax", "top3"])
+def test_the_netlist_decides(decide: str, tmp_path: Path) -> None:
+    netlist = netlist_build(tmp_path / "rtl", build(tmp_path / "rtl", "ecp5", decide), tmp_path / "netlist")
     found, _ = compare(netlist, X[:5], simulator="verilator", verify=False)
     assert found.passed, found.first_difference
 
@@ -331,10 +420,11 @@ def test_the_netlist_decides(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.rtl
 @pytest.mark.parametrize("simulator", ["icarus", "verilator"])
-def test_a_loadable_core_decides_for_all_its_networks(simulator: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("decide", ["argmax", "top3"])
+def test_a_loadable_core_decides_for_all_its_networks(simulator: str, decide: str, tmp_path: Path) -> None:
     folders = tmp_path / "one", tmp_path / "other"
     one, other = network(lstm(3, 5), dense(5, 11)), network(lstm(2, 4), lstm(4, 6, "second"), dense(6, 20))
-    parameters = Parameters(lanes=8, macs=2, gate_units=2, beat_out=2, streams=2, decide="argmax")
+    parameters = Parameters(lanes=8, macs=2, gate_units=2, beat_out=2, streams=2, decide=decide)
     room = {"weight_rows": 512, "shift_rows": 64, "bias_rows": 64, "partial_rows": 64, "vector_words": 64}
     generate_build(
         one,
@@ -350,7 +440,7 @@ def test_a_loadable_core_decides_for_all_its_networks(simulator: str, tmp_path: 
             accelerator.load(folder)
             y, _ = accelerator.run(x[folder])
             assert np.array_equal(y, rtlstm.Build(folder).run(x[folder])[0])
-            assert y.max() > 1
+            assert (y["number"] if parameters.best else y).max() > 1
 
 
 def test_commands(cli: Any, tmp_path: Path, without_verilog: None, model: Path) -> None:
@@ -369,3 +459,7 @@ def test_commands(cli: Any, tmp_path: Path, without_verilog: None, model: Path) 
     assert cli("accuracy", tmp_path / "build", *given).json["total_steps"] == 60
     assert "outputs" in cli("inspect", tmp_path / "build").out
     cli(*made[:4], "--dense", "none", "--decide", "top").refused("--decide", "argmax", "top")
+    cli(*made[:-1], "top1", "--lanes", 4, "--macs", 2)
+    ran = cli("run", tmp_path / "build", *given, "--output", tmp_path / "y.npy").json
+    y = np.load(tmp_path / "y.npy")
+    assert ran["output_shape"] == [15, 4, 1] == list(y.shape) and ran["output_maximum"] == y["score"].max()

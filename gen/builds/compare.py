@@ -188,7 +188,7 @@ def compare(
         first = f"step {wrong[0][0]} is offered in cycle {wrong[0][1]}, but was predicted for {wrong[0][2]}"
     result = Comparison(
         simulator=simulator,
-        sequences=1 if y.ndim + manifest.decides == 2 else y.shape[0 if batch_first else 1],
+        sequences=1 if y.ndim + manifest.gives_number == 2 else y.shape[0 if batch_first else 1],
         steps=steps,
         output_words=steps * manifest.outputs,
         output_different=len(different),

@@ -477,8 +477,8 @@ def cycle_report(manifest: Manifest) -> CycleReport:
 
 
 _DECIDED = (
-    "the device gives the number of the largest of {} outputs, the first of equal ones: softmax, log-softmax "
-    "or argmax behind them would change nothing"
+    "the device gives the {} of {} outputs, the first of equal ones: softmax, log-softmax or argmax behind "
+    "them would not change which"
 )
 
 
@@ -504,7 +504,9 @@ def create_report(
     parameters, numerics = manifest.parameters, manifest.numerics
     held = memory_reports(manifest)
     if manifest.decides:
-        notes = (*notes, _DECIDED.format(manifest.classes))
+        best = parameters.best
+        what = f"numbers and scores of the {best} largest" if best else "number of the largest"
+        notes = (*notes, _DECIDED.format(what, manifest.classes))
         source = source and source.decided
     outside = () if source is None else source.outside
     decides = manifest.decides or (source is not None and source.decides)

@@ -486,7 +486,10 @@ def _shape(manifest: Manifest) -> Iterator[tuple[str, str]]:
     }.items():
         yield name, str(value)
     if manifest.decides:
-        yield "CLASSES", f"{manifest.classes} /* the output is the number of the largest of so many */"
+        best = parameters.best
+        largest = f"outputs are numbers of the {best} largest of so many, then their scores"
+        what = largest if best else "the output is the number of the largest of so many"
+        yield "CLASSES", f"{manifest.classes} /* {what} */"
     names: set[str] = set()
     for part, where in part_slices(manifest.parts).items():
         name = re.sub(r"\W+", "_", part, flags=re.ASCII).upper()

@@ -5,7 +5,7 @@ from amaranth.lib import fifo
 from amaranth.lib.stream import Interface as Stream
 
 from rtlstm.hdl.component import Component, In, Out, Struct
-from rtlstm.hdl.core.decision import Decision
+from rtlstm.hdl.core.decision import Decision, Ranking
 from rtlstm.hdl.core.layouts import (
     as_vector,
     from_number,
@@ -210,8 +210,9 @@ class OutputQueue(Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        units = self._manifest.parameters.gate_units
-        width, beat = len(self.values), self._manifest.parameters.beat_out // units
+        parameters = self._manifest.parameters
+        units = parameters.gate_units
+        width, beat = len(self.values), parameters.beat_out // units
         several, depth = self._program.several, self._memory.depth
         step = self._program.fields_of(self.step, self.network if several else 0)
         beats = step.beats_out
@@ -219,8 +220,9 @@ class OutputQueue(Component):
         slot, packed = Signal(range(beat)), Signal(len(self.y.payload.data))
         full = Signal(len(packed))
         result, values = self.result, self.values
-        if self._manifest.parameters.decide:
-            m.submodules.decision = decision = Decision(self._manifest)
+        if parameters.decide:
+            kind = Ranking if parameters.best else Decision
+            m.submodules.decision = decision = kind(self._manifest)
             m.d.comb += [decision.result.eq(result), decision.values.eq(values)]
             result, values = decision.decided, decision.number
         valid = Cat(bit.replicate(width // units) for bit in result.mask)

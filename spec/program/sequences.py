@@ -252,7 +252,7 @@ class _Merger:
             recurrent_end=len(self._ops),
             copy_words=0,
             inputs=self._widths[0],
-            outputs=1 if self._parameters.decide else self._positions[-1] + 1,
+            outputs=self._parameters.values_given(self._positions[-1] + 1),
             input_words=self._parameters.words(self._widths[0]),
             weight_rows=self._weights,
             bias_rows=self._biases,
@@ -346,7 +346,11 @@ class SequenceSchedule(Schedule):
     @cached_property
     def output_index(self) -> IntArray:
         """Index of each output among the values of a step's beats."""
-        return np.array((0,) if self.parameters.decide else self.plan.output_positions)
+        return (
+            np.arange(self.program.outputs)
+            if self.parameters.decide
+            else np.array(self.plan.output_positions)
+        )
 
     def cycles(
         self,

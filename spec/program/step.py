@@ -422,7 +422,7 @@ def compile_program(
         recurrent_end=body + last + 1,
         copy_words=layout.copy_words,
         inputs=shapes[0].inputs,
-        outputs=1 if parameters.decide else shapes[-1].outputs,
+        outputs=parameters.values_given(shapes[-1].outputs),
         input_words=parameters.words(shapes[0].inputs),
         weight_rows=layout.weights,
         bias_rows=layout.biases,
