@@ -290,11 +290,13 @@ def _decision(manifest: Manifest, of: Literal["luts", "registers", "tiles"]) -> 
             "tiles": compared * adder_tiles(key),
         }
         return {"decision": sizes[of]}
+    if parameters.decide == "softmax":
+        return {"decision": _softmax(manifest)[of]}
     left, compared, kept = parameters.gate_units, 1, parameters.gate_units * (bits + 1)
     while left > 1:
         compared, left = compared + left // 2, -(-left // 2)
         kept += left * (bits + 1 + ceil_log2(parameters.gate_units))
-    delay = parameters.decision_cycles
+    delay = manifest.decision_cycles
     sizes = {
         # A comparison, whose one side is inverted, and a choice for each pair; the last one's choice is the
         # registers' enable.
@@ -303,6 +305,27 @@ def _decision(manifest: Manifest, of: Literal["luts", "registers", "tiles"]) -> 
         "tiles": compared * adder_tiles(bits),
     }
     return {"decision": sizes[of]}
+
+
+def _softmax(manifest: Manifest) -> dict[str, int]:
+    """Return the sizes of what makes probabilities of outputs, without its products and memories."""
+    softmax, units = manifest.softmax, manifest.parameters.gate_units
+    stages, levels = manifest.parameters.softmax_stages, ceil_log2(units)
+    power, bits, shifts_by = softmax.power_bits + 1, softmax.bits, ceil_log2(softmax.classes) + 1
+    # In each unit a comparison, a difference, two roundings and a sum; then what the reciprocal is made of.
+    adders = [*[bits, bits, 2 * power, power + levels, power + bits] * units, softmax.sum_bits]
+    adders.append(softmax.mantissa_bits + softmax.seed_bits)
+    entries = units * (len(softmax.high) + len(softmax.low)) * power
+    entries += len(softmax.seeds) * (softmax.seed_bits + 1)
+    shifts = shifts_by * (softmax.mantissa_bits + softmax.refined_bits) // 2
+    in_unit = 2 * bits + levels * (bits + power) + bits + 3 * power + bits
+    beside = softmax.sum_bits * 2 + softmax.mantissa_bits * 2 + (2 + stages) * softmax.seed_bits
+    beside += 4 * softmax.refined_bits + (5 + 2 * stages) * (manifest.parameters.stream_bits + 1)
+    return {
+        "luts": sum(even(each) for each in adders) + entries // 16 + shifts + units * (bits + power),
+        "registers": units * in_unit + beside,
+        "tiles": sum(adder_tiles(each) for each in adders),
+    }
 
 
 def _norms(manifest: Manifest, of: Literal["luts", "registers", "tiles"]) -> dict[str, int]:

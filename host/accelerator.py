@@ -112,7 +112,10 @@ class Accelerator(Closing):
         """The tables in which tokens are looked up, if the model begins with one."""
         last = manifest.layers[-1]
         self._bounded = (
-            manifest.gives_number or not last.dense or ActivationFunction.of(last.activation).within_one
+            manifest.gives_number
+            or manifest.parameters.decide == "softmax"
+            or not last.dense
+            or ActivationFunction.of(last.activation).within_one
         )
         ends = {at + layer.feedback for at, layer in enumerate(manifest.layers) if layer.has_h}
         self._gives_states = len(manifest.layers) - 1 in ends
@@ -685,7 +688,7 @@ class Accelerator(Closing):
         InputError
             If the last axis has not the build's outputs.
         """
-        if self.manifest.decides:
+        if self.manifest.gives_number or self.manifest.parameters.best:
             raise InputError("y holds numbers of outputs, which have no parts; take y itself")
         array = as_numbers("y", y)
         if array.shape[-1:] != (self.outputs,):

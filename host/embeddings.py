@@ -266,7 +266,7 @@ def _follow(
         y = accelerator.step_many([streams[at] for at in alive], tokens[alive])
         if accelerator.manifest.parameters.best:
             y = y["number"][:, 0]
-        row[alive] = tokens[alive] = y if accelerator.manifest.decides else argmax(y)
+        row[alive] = tokens[alive] = y if y.ndim == 1 else argmax(y)
         alive = alive[tokens[alive] != stop] if stop is not None else alive
         if not len(alive):
             return
@@ -279,6 +279,11 @@ def _check(accelerator: DecodingDevice, first: ArrayLike, steps: Any, stop: Any)
         raise ConfigurationError(
             f"decode needs a network that takes single tokens, but {manifest.name!r} takes "
             f"{'whole sequences' if manifest.sequence is not None else 'several in a step'}; use run"
+        )
+    if manifest.parameters.decide == "softmax":
+        raise ConfigurationError(
+            "decode needs to know which output is the largest, but probabilities of two may be rounded to "
+            "the same; generate with `decide='argmax'`"
         )
     rows = tables[0].shape.rows if len(tables) == 1 else 0
     if manifest.classes > rows:

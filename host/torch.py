@@ -85,7 +85,7 @@ class _Recurrent(torch.nn.Module):
         if accelerator.manifest.decides:
             raise ConfigurationError(
                 f"{type(self).__name__} needs a build that gives outputs, but {accelerator.manifest.name!r} "
-                "gives the number of the largest one; generate it without `decide`"
+                "gives their softmax or which is the largest; generate it without `decide`"
             )
         kinds = {layer.kind.partition("_")[0] for layer in layers if not layer.dense}
         if kinds != {self.KIND}:

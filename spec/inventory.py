@@ -275,8 +275,40 @@ def memories(manifest: Manifest) -> dict[str, MemorySpec]:
         *(activation.memory for activation in activations(manifest) if not activation.constant),
         *_program_memories(manifest),
         _output_queue(manifest),
+        *_softmax_memories(manifest),
     )
     return {memory.name: memory for memory in found}
+
+
+def _softmax_memories(manifest: Manifest) -> Iterator[MemorySpec]:
+    """Yield the rings of outputs and of their powers, each beat with its stream; none without softmax.
+
+    They hold what is written until it is read: a step's beats, and those that come until then.
+    """
+    if manifest.parameters.decide != "softmax":
+        return
+    parameters, softmax = manifest.parameters, manifest.softmax
+    units, beats = parameters.gate_units, parameters.drain_beats(manifest.program.outputs)
+    levels = ceil_log2(units)
+    waits = {"softmax outputs": 6 + levels, "softmax powers": 8 + levels + 2 * parameters.softmax_stages}
+    bits = {"softmax outputs": softmax.bits, "softmax powers": softmax.power_bits + 1}
+    for name, later in waits.items():
+        depth = 1 << ceil_log2(beats + later)
+        yield _clocked(name, units * bits[name] + parameters.stream_bits, depth, 1)
+
+
+def softmax_multipliers(manifest: Manifest) -> Iterator[MultiplierSpec]:
+    """Yield the multipliers of softmax: two in each gate unit, and two for the sum's reciprocal."""
+    if manifest.parameters.decide != "softmax":
+        return
+    parameters, softmax = manifest.parameters, manifest.softmax
+    units, stages = parameters.gate_units, parameters.softmax_stages
+    power, share = softmax.power_bits + 2, softmax.refined_bits + 2
+    mantissa, seed = softmax.mantissa_bits + 2, softmax.seed_bits + 2
+    yield MultiplierSpec("softmax powers", units, 1, power, power, stages)
+    yield MultiplierSpec("softmax shares", units, 1, power, share, stages)
+    yield MultiplierSpec("softmax reciprocal", 1, 1, mantissa, seed, stages)
+    yield MultiplierSpec("softmax refined", 1, 1, share, seed, stages)
 
 
 def steps_held(manifest: Manifest) -> int:
@@ -285,7 +317,7 @@ def steps_held(manifest: Manifest) -> int:
     In a wave-front, each layer has one.
     """
     layers = len(manifest.layers) if manifest.parameters.wave_front else 0
-    return max(_STEPS, 1 << ceil_log2(layers + 6))
+    return max(_STEPS, 1 << ceil_log2(layers + 6), 1 << ceil_log2(_queued_steps(manifest) + 4))
 
 
 def _spatial_memories(manifest: Manifest) -> Sequence[MemorySpec]:
@@ -396,18 +428,26 @@ def _program_memories(manifest: Manifest) -> Iterator[MemorySpec]:
         yield _clocked(name, sum(widths.values()), manifest.capacity.operations, 1)
 
 
+def _queued_steps(manifest: Manifest) -> int:
+    """Return the steps whose output the queue holds."""
+    # What is decided of a step comes later, and must not keep the next but one back.
+    doubled = manifest.sequence is not None or manifest.decides
+    steps = _QUEUED_STEPS << doubled
+    if manifest.decides and not manifest.gives_number:
+        # A step takes at least as long as its outputs, of which there are as many as are given, or more.
+        least = manifest.parameters.drain_beats(manifest.program.outputs)
+        if manifest.sequence is None and manifest.parameters.capacity is None:
+            least = max(least, manifest.cycles.array_cycles)
+        steps += -(-manifest.decision_cycles // least)
+    return steps
+
+
 def _output_queue(manifest: Manifest) -> MemorySpec:
     """Return the FIFO of output beats, each with its stream and whether it is its step's last."""
     parameters = manifest.parameters
     stream = parameters.stream_bits + parameters.network_bits
     width = parameters.beat_out * manifest.numerics.output_bits + stream + 1
-    # What is decided of a step comes later, and must not keep the next but one back.
-    doubled = manifest.sequence is not None or manifest.decides
-    steps = _QUEUED_STEPS << doubled
-    if parameters.best:
-        # A step's outputs, twice as many as are found or more, take at least as long as giving those.
-        steps += -(-parameters.decision_cycles // parameters.best_beats)
-    depth = steps * -(-manifest.capacity.outputs // parameters.beat_out)
+    depth = _queued_steps(manifest) * -(-manifest.capacity.outputs // parameters.beat_out)
     return MemorySpec("output queue", 1, width, depth, asynchronous=True, inferred=True)
 
 
@@ -522,6 +562,7 @@ def multipliers(manifest: Manifest) -> dict[str, MultiplierSpec]:
         *gate_multipliers(manifest.numerics.unit, parameters.gate_units, parameters.pipeline),
         *scale_multipliers(manifest.numerics, parameters.gate_units, parameters.pipeline),
         *norm_multipliers(manifest.numerics, parameters.gate_units, parameters.pipeline),
+        *softmax_multipliers(manifest),
         *(slope for slope in slopes if slope is not None),
     )
     return {multiplier.name: multiplier for multiplier in found}

@@ -39,6 +39,7 @@ from rtlstm.spec.program.step import Program, compile_program
 from rtlstm.spec.program.wave import compile_wave
 from rtlstm.spec.record import Record, describe_validation
 from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Region, Register
+from rtlstm.spec.softmax import Softmax
 
 C_HEADER: Final = "rtlstm_registers.h"
 """The C header's name in a build."""
@@ -99,7 +100,13 @@ def _check_decision(
             f"`decide` needs a network of two outputs or more, but this one has {classes}; leave `decide` "
             "out, and compare the output with a threshold"
         )
-    if classes > 1 << bits - 1:
+    if parameters.decide == "softmax":
+        parameters.require_fixed_program(
+            "`decide='softmax'` has tables of its network's outputs, but a loadable core takes other "
+            "networks; leave `decide` out and take rtlstm.host.softmax(y), or leave `capacities` out"
+        )
+        Softmax(classes=classes, bits=bits, fraction=layers[-1].output.fraction).check()
+    elif classes > 1 << bits - 1:
         needed = (classes - 1).bit_length() + 1
         raise ConfigurationError(
             f"`decide` gives the number of an output in the {bits} bits of one, 0 to {(1 << bits - 1) - 1}, "
@@ -360,13 +367,24 @@ class Manifest(Record):
 
     @property
     def decides(self) -> bool:
-        """Whether the device gives which outputs are the largest, in place of the outputs."""
+        """Whether the device gives which outputs are the largest, or probabilities, in their stead."""
         return self.parameters.decide is not None
 
     @property
     def gives_number(self) -> bool:
         """Whether it gives the number of the largest output alone."""
-        return self.decides and not self.parameters.best
+        return self.parameters.decide == "argmax"
+
+    @property
+    def softmax(self) -> Softmax:
+        """The softmax of the outputs; its tables are of no use where there is none."""
+        form = self.layers[-1].output
+        return Softmax(classes=self.classes, bits=self.numerics.output_bits, fraction=form.fraction)
+
+    @property
+    def decision_cycles(self) -> int:
+        """Cycles from a step's last results to what is made of them."""
+        return self.parameters.decision_cycles(self.program.outputs)
 
     @property
     def classes(self) -> int:
@@ -378,14 +396,18 @@ class Manifest(Record):
     def output(self) -> Format:
         """Format of the outputs, or scores, that the device gives; a number alone is an integer."""
         outputs = self.layers[-1].output
+        if self.parameters.decide == "softmax":
+            return self.softmax.output
         return Format(bits=self.numerics.output_bits, fraction=0) if self.gives_number else outputs
 
     def emitted(self, y: IntArray) -> IntArray:
         """Return the values of the device's beats for a network's outputs: ``(..., outputs)`` to those.
 
         They are the outputs, with zeros between them, or the number of the largest one, the first of equal
-        ones; or the numbers of several, the largest first, and then their scores.
+        ones; or the numbers of several, the largest first, and then their scores; or probabilities.
         """
+        if self.parameters.decide == "softmax":
+            return self.softmax.probabilities(y)
         if best := self.parameters.best:
             numbers = np.argsort(-y, axis=-1, kind="stable")[..., :best]
             return np.concatenate([numbers, np.take_along_axis(y, numbers, axis=-1)], axis=-1)

@@ -117,13 +117,13 @@ MOST_BEST = 16
 
 def _known_decision(name: str) -> str:
     """Return the name of a decision; raise a ValueError about any other."""
-    if name != "argmax" and name not in {f"top{best}" for best in range(1, MOST_BEST + 1)}:
-        raise ValueError(f"`decide` must be argmax, or top1 to top{MOST_BEST}, not {name!r}")
+    if name not in {"argmax", "softmax", *(f"top{best}" for best in range(1, MOST_BEST + 1))}:
+        raise ValueError(f"`decide` must be argmax, softmax, or top1 to top{MOST_BEST}, not {name!r}")
     return name
 
 
 Decision = Annotated[str, AfterValidator(_known_decision)]
-"""What is decided of a step's outputs: which is the largest, or which are the largest ones (``top5``)."""
+"""What is made of a step's outputs: which is the largest, or which are (``top5``), or softmax."""
 MultiplierKind = Literal["dsp", "lut"]
 """A DSP block, or a multiplier of LUTs."""
 
@@ -180,11 +180,11 @@ class CoreOptions(Record):
     decide: Annotated[
         Decision | None,
         Option(
-            "What the device gives in place of a step's outputs: the number of the largest one (argmax), or "
-            "numbers and scores of the K largest ones (topK), the first of equal ones first. Default: all "
-            "outputs.",
+            "What the device gives in place of a step's outputs: the number of the largest one (argmax), "
+            "numbers and scores of the K largest ones (topK), of equal ones the first, or probabilities "
+            "(softmax). Default: the outputs.",
             group=HARDWARE,
-            metavar="argmax|topK",
+            metavar="argmax|topK|softmax",
         ),
     ] = None
     lane_sums: Annotated[
@@ -394,21 +394,29 @@ class Parameters(CoreOptions, Extended):
         """Cycles in which a group of any operation drains at most."""
         return self.drain_beats(self.lanes) * self.words_per_beat
 
-    @property
-    def decision_cycles(self) -> int:
-        """Cycles from a step's last results to the decision about all of them; 0 where nothing is decided.
+    def decision_cycles(self, outputs: int) -> int:
+        """Cycles from a step's last results to what is made of all of them; 0 where nothing is.
 
-        Results of a beat are registered and compared in pairs, level by level, then with those before them.
-        Where several are found, each is found behind the one before, and all are then given.
+        ``outputs`` are those of the program. Results of a beat are registered and compared in pairs, level by
+        level, then with those before them. Where several are found, each is found behind the one before, and
+        all are then given. Softmax reads all twice.
         """
+        levels = ceil_log2(self.gate_units)
+        if self.decide == "softmax":
+            return 14 + 2 * levels + 4 * self.softmax_stages + 2 * self.drain_beats(outputs)
         if not self.best:
-            return 0 if self.decide is None else 2 + ceil_log2(self.gate_units)
-        return 1 + self.best * (1 + ceil_log2(self.gate_units)) + self.best_beats
+            return 0 if self.decide is None else 2 + levels
+        return 1 + self.best * (1 + levels) + self.best_beats
+
+    @property
+    def softmax_stages(self) -> int:
+        """Registers of softmax's multipliers."""
+        return max(2, self.pipeline.multiplier)
 
     @property
     def best(self) -> int:
         """How many largest outputs the device gives with their scores: 5 for ``top5``; else 0."""
-        return int(self.decide.removeprefix("top")) if self.decide not in (None, "argmax") else 0
+        return int((self.decide or "").removeprefix("top")) if (self.decide or "").startswith("top") else 0
 
     @property
     def best_beats(self) -> int:
@@ -417,7 +425,7 @@ class Parameters(CoreOptions, Extended):
 
     def values_given(self, outputs: int) -> int:
         """Return how many values the device gives of a step of so many outputs."""
-        return outputs if self.decide is None else 2 * self.best or 1
+        return outputs if self.decide in (None, "softmax") else 2 * self.best or 1
 
     @property
     def program_memory(self) -> Capacity:

@@ -22,7 +22,9 @@ from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.hdl.core.decision import Decision, Ranking
-from rtlstm.host import Accelerator, SharedAccelerator, top_k
+from rtlstm.hdl.core.probabilities import Probabilities
+from rtlstm.host import Accelerator, SharedAccelerator, softmax, top_k
+from rtlstm.sim.amaranth_platform import AMARANTH
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.link_device import DeviceEngine
 from rtlstm.sim.link_port import SimulatedPort
@@ -32,6 +34,7 @@ from rtlstm.spec.layout import OutputPart
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Network
 from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.softmax import Softmax
 
 
 def dense(inputs: int, outputs: int, name: str = "fc", **more: Any) -> Dense:
@@ -97,6 +100,7 @@ DECIDED = {
             "ecp5": "top3",
         }.items()
     },
+    **{f"softmax of {case}": (case, "softmax") for case in CASES},
 }
 """Cases, and what is decided of them."""
 
@@ -135,20 +139,26 @@ LENGTHS = np.array([15, 9, 1, 4])
 
 @pytest.mark.rtl
 @pytest.mark.parametrize("simulator", ["icarus", "verilator"])
-@pytest.mark.parametrize("decided", quick(DECIDED, "three units", "top5 of dense behind an LSTM"))
+@pytest.mark.parametrize(
+    "decided", quick(DECIDED, "three units", "top5 of dense behind an LSTM", "softmax of ecp5")
+)
 def test_the_rtl_decides_as_the_golden_model(decided: str, simulator: Any, tmp_path: Path) -> None:
     """Every decision and every cycle; the decision is that of the outputs of the build without."""
     case, decide = DECIDED[decided]
     manifest = build(tmp_path / "build", case, decide)
     with no_logic():
         plain = build(tmp_path / "plain", case, None)
-    late = manifest.parameters.decision_cycles
+    late = manifest.decision_cycles
     assert manifest.cycles.step_latency_cycles == plain.cycles.step_latency_cycles + late
     assert manifest.cycles.step_interval_cycles == plain.cycles.step_interval_cycles
     found, y = compare(tmp_path / "build", X, LENGTHS, simulator, verify=False)
     assert found.passed, found.first_difference
     wanted, _ = rtlstm.Build(tmp_path / "plain").run(X, LENGTHS)
     valid = np.arange(15)[:, None] < LENGTHS
+    if decide == "softmax":
+        assert np.abs(y - softmax(wanted))[valid].max() <= manifest.output.step and not y[~valid].any()
+        assert manifest.output.fraction == manifest.output.bits - 1
+        return
     if best := manifest.parameters.best:
         numbers, its_scores = top_k(wanted, best)
         assert np.array_equal(y["score"], its_scores) and y["score"].dtype == np.float32
@@ -162,7 +172,10 @@ def test_the_rtl_decides_as_the_golden_model(decided: str, simulator: Any, tmp_p
 
 @pytest.mark.parametrize(
     ("units", "decide"),
-    [*((units, "argmax") for units in (1, 2, 3, 4, 7)), (1, "top5"), (3, "top6"), (4, "top1")],
+    [
+        *((units, "argmax") for units in (1, 2, 3, 4, 7)),
+        *((1, "top5"), (3, "top6"), (4, "top1"), (1, "softmax"), (3, "softmax"), (4, "softmax")),
+    ],
 )
 def test_any_results_are_decided(units: int, decide: str) -> None:
     """Steps of random results, many of them equal, with pauses and results of other layers between."""
@@ -172,11 +185,12 @@ def test_any_results_are_decided(units: int, decide: str) -> None:
     )
     net, rng = network(lstm(3, 5), dense(5, 13)), np.random.default_rng(units)
     manifest = Manifest.of("n", quantise(net, NARROW), parameters)
-    part = (Ranking if parameters.best else Decision)(manifest)
+    part = {"argmax": Decision, "softmax": Probabilities}.get(decide, Ranking)(manifest)
     bits = manifest.numerics.output_bits
     steps = [rng.integers(-3, 4, 13) - 10 * (index % 5 == 0) for index in range(30)]
     steps[3] = np.array([-(1 << bits - 1)] * 12 + [(1 << bits - 1) - 1])
     steps[4] = np.full(13, -(1 << bits - 1))
+    steps[5:15] = rng.integers(-(1 << bits - 1), 1 << bits - 1, (10, 13))
     wanted = [(index % 4, manifest.emitted(step).tolist()) for index, step in enumerate(steps)]
     found: list[tuple[int, list[int], int]] = []
     beats: list[int] = []
@@ -205,7 +219,7 @@ def test_any_results_are_decided(units: int, decide: str) -> None:
                 await context.tick()
             ends.append(len(cycle))
             context.set(part.result.valid, 0)
-        await context.tick().repeat(parameters.decision_cycles + 2)
+        await context.tick().repeat(manifest.decision_cycles + 2)
 
     cycle: list[int] = []
 
@@ -221,24 +235,25 @@ def test_any_results_are_decided(units: int, decide: str) -> None:
                 found.append((stream, beats[:], len(cycle) - 1))
                 beats.clear()
 
-    simulator = Simulator(Fragment.get(part, None))
+    simulator = Simulator(Fragment.get(part, AMARANTH))
     simulator.add_clock(1e-6)
     simulator.add_testbench(drive)
     simulator.add_testbench(watch, background=True)
     simulator.run()
     assert [each[:2] for each in found] == wanted
-    assert {at - end for (*_, at), end in zip(found, ends, strict=True)} == {parameters.decision_cycles}
+    assert {at - end for (*_, at), end in zip(found, ends, strict=True)} == {manifest.decision_cycles}
 
 
 @pytest.mark.slow
 @pytest.mark.rtl
 @pytest.mark.parametrize("backend", ["icarus", "verilator"])
-@pytest.mark.parametrize("best", [False, True])
+@pytest.mark.parametrize("decide", ["argmax", "softmax", "top"])
 @pytest.mark.parametrize("seed", range(4))
-def test_drawn_builds_decide(seed: int, best: bool, backend: str, tmp_path: Path) -> None:
+def test_drawn_builds_decide(seed: int, decide: str, backend: str, tmp_path: Path) -> None:
     """Networks, arrays and pipelines as drawn elsewhere, with stalls and steps without output."""
     case = random_case(1000 + seed, sizes=DRAWN, steps=8)
-    decide = f"top{case.network.shapes[-1].outputs // 2}" if best else "argmax"
+    if decide == "top":
+        decide = f"top{case.network.shapes[-1].outputs // 2}"
     manifest = Manifest.of("n", case.network, case.manifest.parameters.replace(decide=decide))
     check_device(replace(case, manifest=manifest), tmp_path, backend)
 
@@ -270,11 +285,61 @@ def test_the_driver_gives_numbers(folder: Path, scores: Path) -> None:
             InputError, match="y holds numbers of outputs, which have no parts; take y itself"
         ):
             accelerator.parts(y)
-        with pytest.raises(ConfigurationError, match="number of the largest one; .*without `decide`"):
+        with pytest.raises(ConfigurationError, match="which is the largest; .*without `decide`"):
             LSTM(accelerator)
     with SharedAccelerator.open(folder) as shared, shared.stream() as stream:
         assert int(stream.step(X[0, 0])) == wanted[0, 0]
         assert np.array_equal(stream.steps(X[1:, 0]), wanted[1:, 0])
+
+
+@pytest.mark.parametrize(("bits", "classes"), [(10, 2), (6, 3), (4, 4)])
+@pytest.mark.parametrize("whole", [1, 3, 5])
+def test_all_probabilities_are_within_a_unit(bits: int, classes: int, whole: int) -> None:
+    """Every vector of narrow outputs, with so many bits before the point."""
+    codes = np.arange(-(1 << bits - 1), 1 << bits - 1)
+    y = np.stack(np.meshgrid(*[codes] * classes), axis=-1).reshape(-1, classes)
+    assert _error(Softmax(classes=classes, bits=bits, fraction=bits - whole), y) < 0.6
+
+
+@pytest.mark.parametrize("bits", [8, 12, 16, 18])
+@pytest.mark.parametrize("classes", [2, 3, 50, 1000])
+def test_drawn_probabilities_are_within_a_unit(bits: int, classes: int) -> None:
+    rng, most = np.random.default_rng(classes), 1 << bits - 1
+    for fraction in (bits - 9, bits - 4, bits - 1, bits + 2):
+        found = Softmax(classes=classes, bits=bits, fraction=fraction)
+        found.check()
+        y = np.concatenate([rng.normal(size=(100, classes)) * scale * most for scale in (0.3, 0.03, 0.001)])
+        y = np.clip(np.round(y), -most, most - 1).astype(np.int64)
+        y[0], y[1] = -most, most - 1
+        y[2] = np.where(np.arange(classes) % 2, most - 1, -most)
+        assert _error(found, y) < 0.6
+
+
+def _error(softmax_: Softmax, y: np.ndarray) -> float:
+    """The largest error of probabilities, in units of the last place, up to the largest there is."""
+    exact = np.ldexp(softmax(np.ldexp(y.astype(np.float64), -softmax_.fraction)), softmax_.bits - 1)
+    return float(np.abs(softmax_.probabilities(y) - np.minimum(exact, softmax_.output.maximum)).max())
+
+
+def test_the_driver_gives_probabilities(tmp_path: Path, scores: Path) -> None:
+    """As outputs; decode needs scores, and says so."""
+    folder = tmp_path / "build"
+    with no_logic():
+        build(folder, "dense behind an LSTM", "softmax")
+    wanted = softmax(rtlstm.Build(scores).run(X)[0])
+    with Accelerator.open(folder) as accelerator:
+        y, _ = accelerator.run(X)
+        assert y.dtype == np.float32 and np.abs(y - wanted).max() <= accelerator.manifest.output.step
+        assert accelerator.parts(y)["output"].shape == (15, 4, 11) and not accelerator.saturated_outputs
+        with accelerator.stream() as stream:
+            assert np.array_equal(stream.steps(X[:, 0]), y[:, 0])
+        with pytest.raises(ConfigurationError, match="rounded to the same; generate with `decide='argmax'`"):
+            accelerator.decode(1, 4)
+    header = (folder / "rtlstm_registers.h").read_text()
+    assert "#define RTLSTM_CLASSES 11 /* outputs are their probabilities */" in header
+    assert any(
+        "gives the probabilities of 11 outputs;" in each for each in rtlstm.Build(folder).report().notes
+    )
 
 
 def test_the_driver_gives_the_largest(tmp_path: Path, scores: Path) -> None:
@@ -357,9 +422,9 @@ def test_what_cannot_be_decided_is_refused_with_a_way_out(tmp_path: Path) -> Non
     split = Network(name="n", layers=(lstm(3, 5), dense(5, 5)), parts=parts)
     with pytest.raises(ConfigurationError, match=r"has 2 \(a, b\); choose one with `output`"):
         make(split)
-    for wrong in ("softmax", "top", "top0", "top17"):
+    for wrong in ("soft", "top", "top0", "top17"):
         with pytest.raises(
-            ConfigurationError, match=f"`decide` must be argmax, or top1 to top16, not '{wrong}'"
+            ConfigurationError, match=f"`decide` must be argmax, softmax, or top1 to top16, not '{wrong}'"
         ):
             make(many, decide=wrong)
     seven = network(lstm(3, 5), dense(5, 7))
@@ -368,6 +433,17 @@ def test_what_cannot_be_decided_is_refused_with_a_way_out(tmp_path: Path) -> Non
     ):
         make(seven, decide="top4")
     assert make(seven, decide="top3").outputs == 6
+    room = {"inputs": 8, "outputs": 8}
+    with pytest.raises(
+        ConfigurationError, match=r"loadable core takes other networks; .*leave `capacities` out"
+    ):
+        make(seven, decide="softmax", capacities=room)
+    assert make(seven, decide="softmax").outputs == 7
+    with pytest.raises(
+        ConfigurationError, match="at most 1,024 outputs of 18 bits, not 1,025; .*fewer with `output_bits`"
+    ):
+        make(network(lstm(3, 5), dense(5, 1025)), decide="softmax", output_bits=18)
+    assert make(network(lstm(3, 5), dense(5, 1025)), decide="softmax").outputs == 1025
 
 
 def test_an_output_of_several_is_chosen(tmp_path: Path) -> None:
@@ -410,7 +486,7 @@ def test_decisions_behind_a_bus(bus: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.rtl
 @pytest.mark.tools
-@pytest.mark.parametrize("decide", ["argmax", "top3"])
+@pytest.mark.parametrize("decide", ["argmax", "softmax", "top3"])
 def test_the_netlist_decides(decide: str, tmp_path: Path) -> None:
     netlist = netlist_build(tmp_path / "rtl", build(tmp_path / "rtl", "ecp5", decide), tmp_path / "netlist")
     found, _ = compare(netlist, X[:5], simulator="verilator", verify=False)

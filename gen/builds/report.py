@@ -476,10 +476,7 @@ def cycle_report(manifest: Manifest) -> CycleReport:
     return _filled(CycleReport, manifest.cycles, array_use=round(manifest.cycles.use, 4))
 
 
-_DECIDED = (
-    "the device gives the {} of {} outputs, the first of equal ones: softmax, log-softmax or argmax behind "
-    "them would not change which"
-)
+_DECIDED = "the device gives the {} of {} outputs{}; the host computes no softmax, log-softmax or argmax"
 
 
 def create_report(
@@ -506,7 +503,10 @@ def create_report(
     if manifest.decides:
         best = parameters.best
         what = f"numbers and scores of the {best} largest" if best else "number of the largest"
-        notes = (*notes, _DECIDED.format(what, manifest.classes))
+        what, ties = (
+            ("probabilities", "") if parameters.decide == "softmax" else (what, ", the first of equal ones")
+        )
+        notes = (*notes, _DECIDED.format(what, manifest.classes, ties))
         source = source and source.decided
     outside = () if source is None else source.outside
     decides = manifest.decides or (source is not None and source.decides)

@@ -489,6 +489,7 @@ def _shape(manifest: Manifest) -> Iterator[tuple[str, str]]:
         best = parameters.best
         largest = f"outputs are numbers of the {best} largest of so many, then their scores"
         what = largest if best else "the output is the number of the largest of so many"
+        what = what if best or manifest.gives_number else "outputs are their probabilities"
         yield "CLASSES", f"{manifest.classes} /* {what} */"
     names: set[str] = set()
     for part, where in part_slices(manifest.parts).items():

@@ -15,7 +15,7 @@ _Found = tuple[Value, Value, Value]
 class Decision(Component):
     """Gives the number of a step's largest emitted result in place of its results; of equal ones the first.
 
-    Latency: ``parameters.decision_cycles`` from the step's last beat. The results of a beat are registered,
+    Latency: ``manifest.decision_cycles`` from the step's last beat. The results of a beat are registered,
     then compared in pairs with a register behind each level, then the best with the best of the beats before.
     """
 
@@ -33,7 +33,7 @@ class Decision(Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         parameters, bits = self._manifest.parameters, self._manifest.numerics.output_bits
-        units, cycles = parameters.gate_units, parameters.decision_cycles
+        units, cycles = parameters.gate_units, self._manifest.decision_cycles
         come, first = self._come(m)
         found: list[_Found] = [
             (
@@ -83,7 +83,7 @@ class Decision(Component):
 class Ranking(Decision):
     """Gives numbers of a step's largest results, of equal ones the first, and then these, the largest first.
 
-    Latency: their last beat comes ``parameters.decision_cycles`` after the step's. The results of a beat are
+    Latency: their last beat comes ``manifest.decision_cycles`` after the step's. The results of a beat are
     registered and go through one stage for each that is found. A stage finds the largest in a beat, with a
     register behind each comparison, keeps it if it is larger than what it has of the step, and passes on the
     beat with the smaller of both in that position. Behind the last stage all are taken at once, and given.
@@ -108,7 +108,7 @@ class Ranking(Decision):
         ends, stream = delay(m, self.result.last, 1), delay(m, self.result.stream, 1)
         found: list[Value] = []
         for stage in range(best):
-            ahead = [(key, Const(unit, levels)) for unit, key in enumerate(beat)]
+            ahead: list[tuple[Value, Value]] = [(key, Const(unit, levels)) for unit, key in enumerate(beat)]
             while len(ahead) > 1:
                 pairs = [ahead[at : at + 2] for at in range(0, len(ahead), 2)]
                 larger = [_first_of(*pair) for pair in pairs]

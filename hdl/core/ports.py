@@ -15,6 +15,7 @@ from rtlstm.hdl.core.layouts import (
     row_bits,
     stream_bits,
 )
+from rtlstm.hdl.core.probabilities import Probabilities
 from rtlstm.hdl.core.program_store import program_store
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
 from rtlstm.spec.inventory import memories, steps_held
@@ -221,7 +222,7 @@ class OutputQueue(Component):
         full = Signal(len(packed))
         result, values = self.result, self.values
         if parameters.decide:
-            kind = Ranking if parameters.best else Decision
+            kind = {"argmax": Decision, "softmax": Probabilities}.get(parameters.decide, Ranking)
             m.submodules.decision = decision = kind(self._manifest)
             m.d.comb += [decision.result.eq(result), decision.values.eq(values)]
             result, values = decision.decided, decision.number

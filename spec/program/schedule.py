@@ -214,7 +214,8 @@ class Timeline:
         """
         slowest = self.parameters.preactivation + timing.slowest
         written = max((cycle - 1 for words in self.stored for cycle in words), default=0)
-        depth = slowest + self.parameters.most_drain_cycles + self.parameters.decision_cycles + 3
+        decides = self.parameters.decision_cycles(self.program.outputs)
+        depth = slowest + self.parameters.most_drain_cycles + decides + 3
         self.program = program
         return max(written, self.issued + depth) if program.overtakes(slowest) else written
 
@@ -247,7 +248,8 @@ class Timeline:
             if op.from_input:
                 released = self.free - 1 - op.idle_cycles
             index = program.follows(index, suppress)
-        return released, self.results + (0 if suppress else self.parameters.decision_cycles)
+        decides = self.parameters.decision_cycles(program.outputs)
+        return released, self.results + (0 if suppress else decides)
 
     def next_is_there(self, beats: Sequence[int]) -> bool:
         """Return whether the next step's input, accepted in these cycles, is there when this step ends."""
@@ -403,9 +405,8 @@ class WaveRun:
             timeline.prepare()
 
     def _finish(self, step: int, silent: bool) -> None:
-        self.offered[step] = self._timeline.results + (
-            0 if silent else self._timeline.parameters.decision_cycles
-        )
+        decides = self._timeline.parameters.decision_cycles(self._program.outputs)
+        self.offered[step] = self._timeline.results + (0 if silent else decides)
 
     def _wave(self, index: int | None, first: int | None) -> Iterator[int | None]:
         """Run the last part, from operation ``index`` on; the first layer has done step ``first``."""
@@ -590,7 +591,7 @@ class StepSchedule(Schedule):
                 )
             )
             before = done
-        decides = parameters.decision_cycles
+        decides = parameters.decision_cycles(program.outputs)
         before += decides
         layers[-1] = layers[-1].replace(overhead_cycles=layers[-1].overhead_cycles + decides)
         array_cycles = sum(layer.array_cycles for layer in layers)

@@ -413,7 +413,8 @@ class SequenceSchedule(Schedule):
             now += LOOK
             if not silent:
                 now += self.plan.output_beats
-            offered.append(-1 if silent else now - 1 + stages + GIVE + self.parameters.decision_cycles)
+            decides = self.parameters.decision_cycles(self.program.outputs)
+            offered.append(-1 if silent else now - 1 + stages + GIVE + decides)
         return offered, now
 
     def count(self, shapes: tuple[LayerShape, ...]) -> Cycles:

@@ -420,7 +420,7 @@ def drawn_builds(draw: Draw, whole: bool, bits: int = 8, sizes: int = 5) -> Draw
 
 @st.composite
 def mixed_builds(draw: Draw, bits: int = 8, sizes: int = 5) -> DrawnBuild:
-    """Draw a build of :func:`mixed_networks`, one of four of whole sequences; half of them decide.
+    """Draw a build of :func:`mixed_networks`, one of four of whole sequences; most decide.
 
     Most have constant tables, which take no time to load.
     """
@@ -430,7 +430,9 @@ def mixed_builds(draw: Draw, bits: int = 8, sizes: int = 5) -> DrawnBuild:
     can_decide = network.outputs > 1 and not isinstance(network.layers[-1], Bidirectional)
     parameters = build.parameters.replace(
         table_memory=draw(st.sampled_from(["rom", "rom", "ram"])),
-        decide="argmax" if can_decide and draw(st.booleans()) else None,
+        decide=draw(st.sampled_from([None, "argmax", f"top{network.outputs // 2}", "softmax"]))
+        if can_decide
+        else None,
     )
     return replace(build, parameters=parameters)
 
@@ -439,7 +441,8 @@ def mixed_builds(draw: Draw, bits: int = 8, sizes: int = 5) -> DrawnBuild:
 def resident_builds(draw: Draw, bits: int = 8, sizes: int = 5) -> DrawnBuild:
     """Draw a build of :func:`mixed_networks` without norms that decides, for a loadable device."""
     build = _build(draw, draw(mixed_networks(False, sizes, norms=False)), draw(_settings(bits)), whole=False)
-    return replace(build, parameters=build.parameters.replace(decide="argmax"))
+    decide = draw(st.sampled_from(["argmax", "top1"]))
+    return replace(build, parameters=build.parameters.replace(decide=decide))
 
 
 def _build(draw: Draw, network: Network, settings: QuantizationSettings, whole: bool) -> DrawnBuild:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.host import Accelerator
+from rtlstm.host.raw_values import to_caller
 from rtlstm.host.state import State, StateLayout
 from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.sim.golden import Golden, GoldenResult
@@ -49,8 +50,10 @@ def check_device(case: SequenceCase, folder: Path, backend: str) -> None:
     golden, layout = Golden(case.network), StateLayout(case.manifest)
     *state, _ = layout.parse(case.state, len(case.lengths), raw=True)
     expected = golden.run(case.x, state, case.lengths)
-    decides = case.manifest.decides
-    wanted = case.manifest.emitted(expected.y)[..., 0] if decides else expected.y
+    emitted = case.manifest.emitted(expected.y)
+    emitted[np.arange(len(emitted))[:, None] >= case.lengths] = 0
+    wanted = to_caller(emitted[..., case.manifest.schedule.output_index], case.manifest, case.x)
+    wanted = wanted[..., 0] if case.manifest.gives_number else wanted
     with pair(folder, backend) as both:
         accelerator, twin = both.both
         device = both.transport

@@ -187,7 +187,7 @@ class Activity(Component):
         program = program_store(fields.manifest)
         # A word's last result can be read so many cycles after it; two are spare.
         self._depth = program.latest_results + program.most_drain_cycles + 2
-        self._depth += fields.manifest.parameters.decision_cycles
+        self._depth += fields.manifest.decision_cycles
         super().__init__(fields)
 
     def elaborate(self, platform: object) -> Module:
