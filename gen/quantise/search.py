@@ -1,6 +1,7 @@
 """Chooses by measurement what formulas leave open: candidates are built and run, and the best is taken."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +37,8 @@ _TRIAL_PIECE = 256
 """Steps of a piece in trials: errors may grow from step to step, so it is long."""
 
 
-_TRIED: tuple[tuple[str, str, dict[str, Any], float], ...] = (
+_Step = tuple[str, str, dict[str, Any], float]
+_TRIED: tuple[_Step, ...] = (
     ("all", "by formulas", {}, 1.0),
     ("rounding of weights", "cancelling", {"cancelling": True}, 1.1),
     ("bits of h", "1 more", {"more_hidden_bits": 1}, 0.95),
@@ -44,6 +46,7 @@ _TRIED: tuple[tuple[str, str, dict[str, Any], float], ...] = (
     ("ranges of h", "layer by layer, twice as wide", {"hidden_share": 2.0}, 0.9),
     ("factors of input features", "none", {"factor_share": 0.0}, 0.98),
     ("factors of input features", "half", {"factor_share": 0.5}, 0.98),
+    ("factors of input features", "powers of two", {"factor_share": 1.0}, 0.98),
     ("factors of input features", "no powers of two", {"input_fit": "balanced", "factor_share": 1.0}, 0.95),
     ("factors of input features", "as large as fits", {"input_fit": "full"}, 0.95),
     ("ranges of h", "layer by layer, 7/8 of the data's", {"hidden_share": 0.7}, 0.9),
@@ -65,6 +68,9 @@ _TRIED: tuple[tuple[str, str, dict[str, Any], float], ...] = (
 Other data may have larger values: a wide range that costs nothing is taken, a narrow one must gain more, and
 so must bits that cost memory. Rounding that cancels is preferred: it keeps rare large errors down, too. An
 adder less in the loop of a spatial build may cost a little."""
+_AGAIN = 0.5
+"""What was refused is tried again if later choices leave less than this share of the error that there was:
+it may have hidden what a choice gains."""
 
 
 def hold_back(network: Network, data: Calibration) -> tuple[Calibration, Calibration]:
@@ -154,30 +160,39 @@ class Search:
 
     def best(self) -> tuple[FormatChoices, tuple[Trial, ...]]:
         """Return the choices of the best candidate, with ranges from all data, and what was tried."""
-        best, trials, least = FORMULAS, [], None
+        best, least = FORMULAS, math.inf
+        trials: list[Trial] = []
         tried: set[tuple[bool, tuple[object, ...]]] = set()
-        for number, (choice, value, change, share) in enumerate(_TRIED):
-            if self._progress:
-                self._progress("try formats", number, len(_TRIED))
-            candidate = best.replace(**change)
-            choices = self._choose(candidate, self._fit)
-            try:
-                made = candidate.cancelling, self._formats(choices)
-                if made in tried:
+        refused: list[tuple[_Step, float]] = []
+        steps: Sequence[_Step] = _TRIED
+        while steps:
+            for number, step in enumerate(steps):
+                if self._progress:
+                    self._progress("try formats", number, len(steps))
+                choice, value, change, share = step
+                candidate = best.replace(**change)
+                choices = self._choose(candidate, self._fit)
+                try:
+                    made = candidate.cancelling, self._formats(choices)
+                    if made in tried:
+                        refused.append((step, least))
+                        continue
+                    network = self._build(self._with_moments(choices, self._fit), False)
+                    # An existing device may hold the ranges of a part of the data, and not those of all.
+                    self._formats(self._choose(candidate, self._data))
+                except ConfigurationError:
+                    if not trials:  # The settings themselves cannot be built.
+                        raise
                     continue
-                network = self._build(self._with_moments(choices, self._fit), False)
-                # An existing device may hold the ranges of a part of the data, and not those of all.
-                self._formats(self._choose(candidate, self._data))
-            except ConfigurationError:
-                if least is None:  # The settings themselves cannot be built.
-                    raise
-                continue
-            tried.add(made)
-            error = self._error(network)
-            taken = least is None or error < share * least
-            trials.append(Trial(choice=choice, value=value, error=error, taken=taken))
-            if taken:
-                best, least = candidate, error
+                tried.add(made)
+                error = self._error(network)
+                taken = error < share * least or not trials
+                trials.append(Trial(choice=choice, value=value, error=error, taken=taken))
+                if taken:
+                    best, least = candidate, error
+                else:
+                    refused.append((step, least))
+            steps, refused = [step for step, then in refused if least < _AGAIN * then], []
         return self._with_moments(self._choose(best, self._data), self._data), tuple(trials)
 
     def _with_moments(self, choices: FormatChoices, data: Calibration) -> FormatChoices:

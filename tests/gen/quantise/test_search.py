@@ -158,6 +158,18 @@ def test_c_of_each_layer_has_a_range_of_its_own() -> None:
     assert first is not None and second is not None and first.fraction < second.fraction
 
 
+def test_what_a_large_error_hid_is_tried_again() -> None:
+    """h up to 1 is coarse for the second LSTM: only with a range of its own does a ninth bit gain."""
+    counts = Lstm(w_ih=np.full((4, 1), 3.0), w_hh=np.zeros((4, 1)), bias=np.array([6.0, 6.0, 0.0, 6.0]))
+    small = Lstm(w_ih=np.full((8, 1), 0.3), w_hh=np.full((8, 2), 0.1), bias=np.full(8, -1.0))
+    source = Network(layers=(counts, small, Dense(weight=np.ones((1, 2)), bias=np.zeros(1))))
+    data = Calibration.of(source, np.random.default_rng(2).uniform(0, 1, (80, 16, 1)))
+    found = choose_formats(source, QuantizationSettings(data_bits=8), data)
+    first, again = (trial for trial in found.trials if trial.choice == "bits of h")
+    assert not first.taken and again.taken and again.error < 0.5 * first.error
+    assert found.candidate.more_hidden_bits == 1
+
+
 def test_held_back_data_set_no_range() -> None:
     source = lstm_network(inputs=5)
     fit, held = hold_back(source, Calibration.of(source, RNG.normal(size=(300, 8, 5))))
