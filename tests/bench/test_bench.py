@@ -185,6 +185,25 @@ def test_without_rtl_nothing_is_built(tmp_path: Path) -> None:
     assert not (tmp_path / "no").exists()
 
 
+def test_loop_is_beside_the_step_of_the_recurrence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A loop may be slower step after step, and still quicker from an input to its output."""
+    loop = {"engine": "c++ int8", "mean_us": 0.06, "p99_us": 0.07, "ready_us": 0.05, "kernel": "AVX2"}
+
+    def timed(_: str, engine: str, names: list[str], **__: object) -> list[dict[str, object]]:
+        return [{"shape": name, "time": loop} for name in names if engine == loop["engine"]]
+
+    monkeypatch.setattr(benchmark, "start", timed)
+    names = ["nam16_space", "traffic20"]
+    done = CliRunner().invoke(app, ["bench", *names, "--quick", "--no-rtl", "-o", str(tmp_path / "no")])
+    assert done.exit_code == 0, done.stderr
+    mhz = estimated_clock(SHAPES["nam16_space"]).mhz
+    latency = predict_cycles(SHAPES["nam16_space"]).cycles.step_latency_cycles / mhz
+    times = rf" 0\.06 +0\.07 +0\.05 +- +{1 / mhz:.3g} ~ +{latency:.3g} ~ +ecp5"
+    assert re.search(rf"^ *nam16_space .*{times}", done.stdout, re.M)
+    said = "step after step: traffic20; from an input to its output: nam16_space, traffic20. An FPGA is then"
+    assert said in done.stdout
+
+
 @pytest.mark.usefixtures("no_engines")
 def test_difference_fails(builds: Path, found: BenchResult, monkeypatch: pytest.MonkeyPatch) -> None:
     hardware = measure_cycles(SHAPES["traffic20"], builds / "traffic20", 4)
