@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from rtlstm.spec.errors import ToolError
+from rtlstm.tools.collection import no_collection
 
 
 def _without_types(parameters: list[Any]) -> list[Any]:
@@ -129,6 +130,7 @@ def command_function(name: str) -> Callable[..., None]:
 
 
 @cache
+@no_collection()
 def find_command(name: str) -> Any:
     """Return a command, made when it is asked for: what declares its options takes time to import."""
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)

@@ -31,6 +31,7 @@ from rtlstm.gen.pictures.timeline import activities, draw_activity
 from rtlstm.spec.files import write_file
 from rtlstm.spec.layout import part_slices
 from rtlstm.spec.manifest import Manifest
+from rtlstm.tools.collection import no_collection
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -159,6 +160,7 @@ def next_commands(report: BuildReport) -> tuple[tuple[str, str], ...]:
     return tuple(command for command, wanted in asked if wanted)
 
 
+@no_collection()
 def render_report(report: BuildReport, manifest: Manifest) -> str:
     """Return the text of ``report.html``; the manifest has the schedule that is drawn."""
     shown = {

@@ -66,10 +66,18 @@ class _Module:
     wires: dict[str, list[str]] = field(default_factory=dict)
     cells: list[_Cell] = field(default_factory=list)
     connects: list[tuple[list[Bit], list[Bit]]] = field(default_factory=list)
+    known: dict[str, list[Bit]] = field(default_factory=dict)
+    """Bits of wires that were asked for."""
 
     @property
     def name(self) -> str:
         return self.head[-1].split()[1]
+
+    def wire_bits(self, name: str) -> list[Bit]:
+        """Return all bits of a wire: always the same objects, which makes them quick to compare."""
+        if name not in self.known:
+            self.known[name] = [(name, index) for index in range(self.widths[name])]
+        return self.known[name]
 
     def bits(self, text: str) -> list[Bit]:
         """Read a signal; the least significant bit comes first."""
@@ -88,11 +96,13 @@ class _Module:
                 # Yosys writes a constant of 32 known bits as a number.
                 parts.append(list(reversed(f"{int(token) & 0xFFFFFFFF:032b}")))
             else:
-                parts.append([(token, index) for index in range(self.widths[token])])
+                parts.append(self.wire_bits(token))
         return [bit for part in reversed(parts) for bit in part]
 
     def text(self, bits: list[Bit]) -> str:
         """Write a signal."""
+        if bits and not isinstance(bits[0], str) and bits == self.wire_bits(bits[0][0]):
+            return bits[0][0]
         parts, at = [], 0
         while at < len(bits):
             end, bit = at + 1, bits[at]
@@ -111,7 +121,7 @@ class _Module:
         """Add a wire."""
         self.widths[name] = width
         self.wires[name] = [f"wire width {width} {name}"]
-        return [(name, index) for index in range(width)]
+        return list(self.wire_bits(name))
 
     def lines(self) -> Iterator[str]:
         """Write the module."""
@@ -316,11 +326,10 @@ def _name_unused(module: _Module, driven: Mapping[str, set[str]]) -> None:
         drives.update(left)
         reads.update(right)
     for name, direction in module.directions.items():
-        port_bits = [(name, index) for index in range(module.widths[name])]
-        (drives if direction == "input" else reads).update(port_bits)
+        (drives if direction == "input" else reads).update(module.wire_bits(name))
     unused: list[Bit] = []
-    for name, width in list(module.widths.items()):
-        bits = [(name, index) for index in range(width)]
+    for name in list(module.widths):
+        bits = module.wire_bits(name)
         if not any(bit in reads or bit in drives for bit in bits):
             del module.wires[name]
         unused += [bit for bit in bits if bit in drives and bit not in reads]

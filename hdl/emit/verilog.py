@@ -3,14 +3,12 @@
 Verilog that was written before comes from the cache, where it is kept under all that decides it.
 """
 
-import gc
 import gzip
 import json
 import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
@@ -39,6 +37,7 @@ from rtlstm.spec.inventory import ActivationSpec, constant_tables, link_limits
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import ceil_log2
 from rtlstm.tools.cache import CacheError, cached, digest, load_cached
+from rtlstm.tools.collection import no_collection
 
 # Processes are converted to assignments and flip-flops, because Icarus leaves some combinational always
 # blocks at X. In between, the netlist is changed for linters.
@@ -107,6 +106,7 @@ def to_verilog(components: Mapping[str, Component], family: str = GENERIC, table
     return convert(designs, owner, cells) + cells
 
 
+@no_collection()
 def convert(
     designs: Mapping[str, tuple[Elaboratable, DesignPorts]],
     owner: str,
@@ -131,33 +131,15 @@ def convert(
         If Yosys is missing or refuses the design.
     """
     modules = []
-    with _no_collection():
-        for name, (design, ports) in designs.items():
-            text = convert_to_rtlil(design, name=name, ports=ports, emit_src=False)
-            modules.append(f"read_rtlil <<rtlil\n{_owned(text, owner)}\nrtlil")
+    for name, (design, ports) in designs.items():
+        text = convert_to_rtlil(design, name=name, ports=ports, emit_src=False)
+        modules.append(f"read_rtlil <<rtlil\n{_owned(text, owner)}\nrtlil")
     netlist = run_yosys(READ.format(modules="\n".join(modules)))
     if cells:
-        with _no_collection():
-            netlist = tidy_netlist(netlist, _outputs(cells))
+        netlist = tidy_netlist(netlist, _outputs(cells))
     options = "" if attributes else "-noattr"
     verilog = drop_head(run_yosys(WRITE.format(netlist=netlist, options=options)))
     return tidy_verilog(verilog) if cells else verilog
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Suspend Python's garbage collector.
-
-    Amaranth and the tidying make many objects, and nearly all stay until the end. The collector would walk
-    over them and over all other objects of the process again and again, which doubles the time.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _owned(rtlil_text: str, owner: str) -> str:
@@ -200,6 +182,7 @@ def _clocked(component: Component) -> tuple[Module, list[Value]]:
     return top, [clock, reset, *lead_out(top, component)]
 
 
+@no_collection()
 def core_to_verilog(manifest: Manifest) -> str:
     """Generate the Verilog of a manifest's core, a module with the manifest's name, and of its wrapper."""
 
