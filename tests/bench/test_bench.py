@@ -121,7 +121,7 @@ def test_prediction_needs_no_weights(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["nam16_space", "dropbear_wave"])
+@pytest.mark.parametrize("name", ["nam16_space", "toptag_space", "dropbear_wave"])
 def test_networks_in_space_and_in_a_wave_front_are_as_predicted(name: str, tmp_path: Path) -> None:
     build_shape(SHAPES[name], tmp_path)
     assert measure_cycles(SHAPES[name], tmp_path, 24).agrees
