@@ -27,14 +27,15 @@ from rtlstm.spec.errors import RtlstmError, ToolError
 from rtlstm.tools.cache import digest
 from rtlstm.tools.toolchain import run_tool
 from rtlstm.tools.work import open_workers
-from support.rare_cases import BUILDS, Script, play, rare_build, write_script
+from support.rare_cases import BUILDS, MARCH, Script, play, rare_build, write_script
 from support.small_builds import own_verilog
 from support.sweep import ROOT, tests_digest
 from support.yosys import formal_environment
 
 LIMIT_SECONDS = 120
 """A mutant that plays for longer hangs: the whole build takes a second."""
-PREPARE = "read_verilog -sv -D{define} {rtl}; hierarchy -top {top}; proc; flatten; opt -full; clean"
+PREPARE = "read_verilog -sv -D{define} {rtl}; hierarchy -top {top}; proc; flatten; opt -full; wreduce; clean"
+"""Bits of operators that nothing reads, as above a sum that is cut, are no hardware: they go before a draw."""
 CHOSEN = """
   reg [15:0] mutant;
   integer chosen, read;
@@ -67,7 +68,7 @@ def draw(name: str, count: int, seed: int) -> list[str]:
 
 def write_mutants(name: str, mutants: list[str], folder: Path) -> Script:
     """Write a build with mutants, numbered from 1, and return what it plays."""
-    script = write_script(rare_build(name), folder)
+    script = write_script(rare_build(name), folder, march=MARCH)
     chosen = [f"{mutant} -ctrl mutant 16 {number}" for number, mutant in enumerate(mutants, 1)]
     yosys(folder, name, "; ".join([*chosen, "write_verilog -noattr mutants.v"]))
     verilog = (folder / "mutants.v").read_text()

@@ -31,7 +31,7 @@ from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.schedule import step_cycles
 from rtlstm.spec.program.spatial import SpatialPlan
-from rtlstm.spec.registers import Register
+from rtlstm.spec.registers import Region, Register
 from support.random_builds import write_build
 from support.second_model import SecondModel, State, limit_events, of_unit, rounding_events
 
@@ -67,6 +67,8 @@ CONTROL = {
 CONSTANT = (Register.ID, Register.BUILD, Register.VERSION, Register.SHAPE, Register.CAPACITY)
 COUNTED = 1 << 12
 """Reads of the counter of cycles, one after the other: it passes 2**14."""
+MARCH = (1 << 15) + 1000
+"""Steps of a march: the counter of steps passes 2**15."""
 
 _PREACTIVATION = limit_events("pre-activation")
 # No product of two values below 1 is half a unit beyond h's largest.
@@ -267,6 +269,10 @@ def act(device: Device, call: str, *arguments: Any) -> dict[str, Any]:
             device.write_state(*arguments)
         case "read registers":
             shown |= {register.name: device.register(register) for register in CONSTANT}
+    if call == "exchange" and device.manifest.spatial is not None and 0 in arguments[0]:
+        # As the bus gives it: bits that decoding leaves out are 0. Arrays have rows that nobody wrote.
+        row = device.layout.vector_span[0]
+        shown["row"] = device.read_rows(Region.VECTORS, 0, row, 1).tolist()
     if call.startswith(("exchange", "reset while")):
         states = [device.read_state(stream) for stream in range(count)]
         shown["states"] = [[part.tolist() for part in (*h, *c)] for h, c in states]
@@ -282,10 +288,11 @@ def act(device: Device, call: str, *arguments: Any) -> dict[str, Any]:
 class Script:
     """Acts that meet every rare case of a build, played on the golden device and the second model.
 
-    A short one draws so few states that it meets some of them, and takes few steps.
+    A short one draws so few states that it meets some of them, and takes few steps. At the end, a build in
+    space takes ``march`` steps more, which the golden device alone computes: its counters reach further.
     """
 
-    def __init__(self, build: RareBuild, device: Device, short: bool = False) -> None:
+    def __init__(self, build: RareBuild, device: Device, short: bool = False, march: int = 0) -> None:
         self.build = build
         self.acts: list[Act] = []
         self.events: Counter[str] = Counter()
@@ -294,6 +301,8 @@ class Script:
         self._layout = StateLayout(build.manifest)
         self._states = [self._model.zeros() for _ in range(build.manifest.parameters.streams)]
         self._write(short)
+        if march and build.manifest.spatial is not None:
+            self._add("exchange", *self._steps(np.random.default_rng(9), march), None)
 
     def _second(self, network: QuantizedNetwork) -> SecondModel:
         model = SecondModel(network, self.build.manifest.parameters.gate_units)
@@ -356,15 +365,18 @@ class Script:
         assert shown["states"] == [[*state.h, *state.c] for state in self._states]
         assert shown[Register.CELL_SATURATIONS.name] == self._model.saturations
 
+    def _steps(self, rng: Generator, number: int) -> tuple[IntArray, IntArray]:
+        """Draw streams and inputs of steps."""
+        form = self.build.network.numerics.input
+        x = rng.integers(form.lowest, form.maximum, (number, INPUTS), endpoint=True)
+        return rng.integers(0, self.build.manifest.parameters.streams, number), x
+
     def _write(self, short: bool) -> None:
         """Meet every rare case, and then take steps, with stalls, resets and other weights."""
-        form, count = self.build.network.numerics.input, self.build.manifest.parameters.streams
-        rng = np.random.default_rng(7)
+        count, rng = self.build.manifest.parameters.streams, np.random.default_rng(7)
 
         def steps(number: int) -> tuple[IntArray, IntArray]:
-            number = -(-number // 10) if short else number
-            x = rng.integers(form.lowest, form.maximum, (number, INPUTS), endpoint=True)
-            return rng.integers(0, count, number), x
+            return self._steps(rng, -(-number // 10) if short else number)
 
         self._meet(seed=3, most=20 if short else 4000)
         if self.build.manifest.spatial is not None:
@@ -459,10 +471,10 @@ class Script:
                         yield near
 
 
-def write_script(build: RareBuild, folder: Path, short: bool = False) -> Script:
+def write_script(build: RareBuild, folder: Path, short: bool = False, march: int = 0) -> Script:
     """Write a build's folder, and the script that its cores play."""
     with Accelerator.open(build.write(folder), "golden") as golden:
-        return Script(build, golden.device, short)
+        return Script(build, golden.device, short, march)
 
 
 def play(script: Script, core: Accelerator) -> dict[str, int]:
