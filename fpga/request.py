@@ -6,9 +6,8 @@ from pydantic import BeforeValidator, Field
 
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FamilyName
-from rtlstm.spec.parameters import HARDWARE, CoreOptions, Parameters, Size, TableMemory, WeightMemory
+from rtlstm.spec.parameters import CoreOptions, HardwareOption, Parameters, Size, TableMemory, WeightMemory
 from rtlstm.spec.program.spatial import LoopRegisters
-from rtlstm.spec.record import Option
 
 ClockMhz = Annotated[float, Field(ge=1, le=1000)]
 Router = Literal["router1", "router2"]
@@ -40,98 +39,85 @@ class HardwareRequest(CoreOptions):
 
     family: Annotated[
         FamilyName | None,
-        Option(
+        HardwareOption(
             "Device family: generic (the default), ecp5, ice40, nexus, gowin, xilinx, "
             "ultrascale, intel, or one of an installed package. Leave it out if a device is "
-            "fitted.",
-            group=HARDWARE,
+            "fitted."
         ),
     ] = None
     array: Annotated[
         ArrayKind,
-        Option(
+        HardwareOption(
             "One array for all layers in turn (shared), or logic for each layer, with constant weights "
-            "(spatial).",
-            group=HARDWARE,
+            "(spatial)."
         ),
     ] = "shared"
     loop_registers: Annotated[
         LoopRegisters | None,
-        Option(
+        HardwareOption(
             "Registers from h to the next h of a spatial build, 1 to 9: the cycles of a step. Default: 1, "
-            "more with several streams.",
-            group=HARDWARE,
+            "more with several streams."
         ),
     ] = None
     lanes: Annotated[
         Annotated[int, Field(ge=4, le=1024)] | None,
-        Option(
+        HardwareOption(
             "Rows of weights that the array computes at a time, a multiple of 4. Default: "
-            "those of the smallest array that is as fast as 4 x 32.",
-            group=HARDWARE,
+            "those of the smallest array that is as fast as 4 x 32."
         ),
     ] = None
-    macs: Annotated[
-        Size | None, Option("Multipliers per lane. Default: as for the lanes.", group=HARDWARE)
-    ] = None
+    macs: Annotated[Size | None, HardwareOption("Multipliers per lane. Default: as for the lanes.")] = None
     gate_units: Annotated[
         Annotated[int, Field(ge=1, le=256)] | None,
-        Option(
+        HardwareOption(
             "Hidden units finished per cycle. It must divide lanes / 4, and divide macs or be"
-            " a multiple of it. Default: 1.",
-            group=HARDWARE,
+            " a multiple of it. Default: 1."
         ),
     ] = None
     multipliers: Annotated[
         Literal["dsp", "lut", "auto"] | int | None,
         BeforeValidator(_multipliers),
-        Option(
+        HardwareOption(
             "What multiplies: DSP blocks (dsp, the default), LUTs (lut), LUTs for N "
             "multipliers of each lane, or LUTs where DSP blocks run out (auto, the default if"
             " a device is fitted).",
-            group=HARDWARE,
             metavar="dsp|lut|auto|N",
         ),
     ] = None
     lut_lanes: Annotated[
         Annotated[int, Field(ge=0, le=1023)] | None,
-        Option(
+        HardwareOption(
             "Number of lanes with one more multiplier of LUTs. Default: none, or what leaves "
-            "the fewest DSP blocks of a fitted device unused.",
-            group=HARDWARE,
+            "the fewest DSP blocks of a fitted device unused."
         ),
     ] = None
     weight_memory: Annotated[
         WeightMemory | None,
-        Option(
+        HardwareOption(
             "Memory of the weights: block RAM (block, the default), or the family's largest "
             "memory (large), such as the single port RAM of the UP5K. A fitted device gets "
-            "large if block RAM is too small.",
-            group=HARDWARE,
+            "large if block RAM is too small."
         ),
     ] = None
     table_memory: Annotated[
         TableMemory | None,
-        Option(
+        HardwareOption(
             "Memory of the tables of sigmoid and tanh: block RAM, loaded with the weights "
             "unless in space (ram, the default), or LUTs (rom). A fitted device "
-            "gets rom if block RAM is too small.",
-            group=HARDWARE,
+            "gets rom if block RAM is too small."
         ),
     ] = None
     beat_out: Annotated[
         Size | None,
-        Option(
-            "Output values per transfer, a multiple of the gate units. Default: as many as gate units.",
-            group=HARDWARE,
+        HardwareOption(
+            "Output values per transfer, a multiple of the gate units. Default: as many as gate units."
         ),
     ] = None
 
     clock_mhz: Annotated[
         ClockMhz | None,
-        Option(
+        HardwareOption(
             "Clock that you assume of a fitted device of xilinx or ultrascale, in MHz.",
-            group=HARDWARE,
             flag="--clock",
             metavar="MHZ",
         ),
@@ -139,17 +125,15 @@ class HardwareRequest(CoreOptions):
 
     skip_zeros: Annotated[
         bool,
-        Option(
-            "Skip weight words that are all zero. Weights loaded later must be zero in the same places.",
-            group=HARDWARE,
+        HardwareOption(
+            "Skip weight words that are all zero. Weights loaded later must be zero in the same places."
         ),
     ] = False
 
     fit_anyway: Annotated[
         bool,
-        Option(
-            "If nothing fits the device, use fewer bits, direct tables or another array, and say which.",
-            group=HARDWARE,
+        HardwareOption(
+            "If nothing fits the device, use fewer bits, direct tables or another array, and say which."
         ),
     ] = False
 

@@ -1,5 +1,6 @@
 """The options of the hardware, the pipeline that follows from them, and capacities of loadable programs."""
 
+from functools import partial
 from math import ceil, gcd
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
@@ -133,8 +134,8 @@ def ceil_log2(value: int) -> int:
     return (value - 1).bit_length()
 
 
-HARDWARE = "Hardware"
-"""Heading under which options of the hardware are listed."""
+HardwareOption = partial(Option, group="Hardware")
+"""An option that is listed with those of the hardware."""
 
 _MOST_FACTOR_BITS = 18
 """Largest narrower factor of a lane's products."""
@@ -143,10 +144,9 @@ Size = Annotated[int, Field(ge=1, le=1024)]
 
 Tables = Annotated[
     TableKind,
-    Option(
+    HardwareOption(
         "Tables of sigmoid and tanh: interpolated, or with one entry for each argument "
-        "(direct). Direct tables save cycles, and suit data of at most 12 bits.",
-        group=HARDWARE,
+        "(direct). Direct tables save cycles, and suit data of at most 12 bits."
     ),
 ]
 
@@ -156,50 +156,43 @@ class CoreOptions(Record):
 
     tables: Tables = "interpolated"
     beat_in: Annotated[
-        Size, Option("Input values per transfer. It must divide the multipliers per lane.", group=HARDWARE)
+        Size, HardwareOption("Input values per transfer. It must divide the multipliers per lane.")
     ] = 1
     streams: Annotated[
-        Size, Option("Number of independent sequences whose state stays on the chip.", group=HARDWARE)
+        Size, HardwareOption("Number of independent sequences whose state stays on the chip.")
     ] = 1
     max_steps: Annotated[
         Annotated[int, Field(ge=1)] | None,
-        Option(
-            "Longest sequence. A network with a reverse direction needs it. Default: no limit.",
-            group=HARDWARE,
-        ),
+        HardwareOption("Longest sequence. A network with a reverse direction needs it. Default: no limit."),
     ] = None
     bus: Annotated[
         BusName,
-        Option(
+        HardwareOption(
             "Bus wrapper around the core: none, axi (AXI4-Stream data, AXI4-Lite registers), "
             "axilite, wishbone, or one of an installed package. With axilite and wishbone, "
-            "steps go through registers.",
-            group=HARDWARE,
+            "steps go through registers."
         ),
     ] = NO_BUS
     decide: Annotated[
         Decision | None,
-        Option(
+        HardwareOption(
             "What the device gives in place of a step's outputs: the number of the largest one (argmax), "
             "numbers and scores of the K largest ones (topK), of equal ones the first, or probabilities "
             "(softmax). Default: the outputs.",
-            group=HARDWARE,
             metavar="argmax|topK|softmax",
         ),
     ] = None
     lane_sums: Annotated[
         Annotated[int, Field(ge=4, le=256)] | None,
-        Option(
+        HardwareOption(
             "Row groups of which each lane keeps a sum, to multiply early what is there of their vector. "
-            "Default: none.",
-            group=HARDWARE,
+            "Default: none."
         ),
     ] = None
     wave_front: Annotated[
         bool,
-        Option(
-            "Let layers work on different steps at once where inputs wait, for a shorter interval.",
-            group=HARDWARE,
+        HardwareOption(
+            "Let layers work on different steps at once where inputs wait, for a shorter interval."
         ),
     ] = False
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
@@ -178,7 +179,7 @@ OWN_STATE = (
 InitialState = tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]]
 """h and c of each layer, ``(units,)``, in which a model begins."""
 
-_MODEL = "Model"
+_ModelOption = partial(Option, group="Model")
 
 
 class ReadOptions(Record):
@@ -197,59 +198,49 @@ class ReadOptions(Record):
 
     lstm: Annotated[
         str | None,
-        Option(
-            "Recurrent layer to begin with: a node, module or tensor prefix. Commas separate stacked layers.",
-            group=_MODEL,
+        _ModelOption(
+            "Recurrent layer to begin with: a node, module or tensor prefix. Commas separate stacked layers."
         ),
     ] = None
     begin: Annotated[
         str | None,
-        Option(
-            "Tensor of an ONNX or TFLite model to begin at.",
-            group=_MODEL,
-            flag="--input-tensor",
-            metavar="TENSOR",
+        _ModelOption(
+            "Tensor of an ONNX or TFLite model to begin at.", flag="--input-tensor", metavar="TENSOR"
         ),
     ] = None
     output: Annotated[
         str | None,
-        Option(
+        _ModelOption(
             "Tensor, node or Keras layer to end at. LAYER:linear ends before the layer's activation.",
-            group=_MODEL,
             flag="--output-tensor",
         ),
     ] = None
     dense: Annotated[
         tuple[str, ...] | None,
-        Option(
+        _ModelOption(
             "Dense layer of a state dict, in order: NAME, NAME:ACTIVATION or "
             "relu:NAME:ACTIVATION; none takes none. May be repeated.",
-            group=_MODEL,
             metavar="LAYER",
         ),
     ] = None
     branches: Annotated[
         tuple[str, ...],
-        Option(
+        _ModelOption(
             "Branch of an ONNX If node: NODE:then or NODE:else. May be repeated.",
-            group=_MODEL,
             flag="--branch",
             metavar="NODE:BRANCH",
         ),
     ] = ()
     input_widths: Annotated[
         tuple[str, ...],
-        Option(
+        _ModelOption(
             "Width of one of several inputs: NAME:WIDTH. May be repeated.",
-            group=_MODEL,
             flag="--input-width",
             metavar="NAME:WIDTH",
         ),
     ] = ()
     sequence_length: Annotated[
-        int | None,
-        Field(ge=1),
-        Option("Steps of a sequence, for a mean over them.", group=_MODEL, metavar="STEPS"),
+        int | None, Field(ge=1), _ModelOption("Steps of a sequence, for a mean over them.", metavar="STEPS")
     ] = None
 
 

@@ -7,6 +7,7 @@ or only 0. A factor multiplies it and divides its weights, which then have fewer
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Self
 
 import numpy as np
@@ -166,7 +167,7 @@ def keeps_integers(network: Network, weight_bits: int) -> bool:
     return any(find_steps(weights, maximum).any() for weights in _matrices(network))
 
 
-_NUMBERS = "Numbers"
+_NumberOption = partial(Option, group="Numbers")
 _Bits = Annotated[int, Field(ge=4, le=18)]
 _WeightBits = Annotated[int, Field(ge=2, le=18)]
 _ScaleBits = Annotated[int, Field(ge=0, le=SCALE_UNIT)]
@@ -183,116 +184,96 @@ def _as_ranges(value: object) -> object:
 class QuantizationSettings(Record):
     """Widths of formats, and ranges to use instead of those from calibration data."""
 
-    weight_bits: Annotated[_WeightBits, Option("Bits per weight, 2 to 18.", group=_NUMBERS)] = 16
+    weight_bits: Annotated[_WeightBits, _NumberOption("Bits per weight, 2 to 18.")] = 16
     dense_weight_bits: Annotated[
         _WeightBits | None,
-        Option(
+        _NumberOption(
             "Bits per weight in dense layers, 2 to 18. The weight memory is as wide as the "
-            "larger of the two. Default: the bits of the other weights.",
-            group=_NUMBERS,
+            "larger of the two. Default: the bits of the other weights."
         ),
     ] = None
     scale_bits: Annotated[
         _ScaleBits | None,
-        Option(
+        _NumberOption(
             "Bits of a scale for each row of weights, 8 to 16, which keeps a quantised model's integers; 0: "
-            "scales are powers of two. Default: 16 if these would change such integers, else 0.",
-            group=_NUMBERS,
+            "scales are powers of two. Default: 16 if these would change such integers, else 0."
         ),
     ] = None
     data_bits: Annotated[
-        _Bits, Option("Bits of the inputs, hidden states and dense results, 4 to 18.", group=_NUMBERS)
+        _Bits, _NumberOption("Bits of the inputs, hidden states and dense results, 4 to 18.")
     ] = 16
     hidden_bits: Annotated[
         _Bits | None,
-        Option(
+        _NumberOption(
             "Bits of h and of results that layers read. Default: the data's, or 9 beside 8-bit data if that "
-            "helps.",
-            group=_NUMBERS,
+            "helps."
         ),
     ] = None
     output_bits: Annotated[
         _Bits | None,
-        Option(
+        _NumberOption(
             "Bits of the outputs, if a dense layer gives them, 4 to 18. Default: 16 (12 with direct "
-            "tables), or the data's bits if more.",
-            group=_NUMBERS,
+            "tables), or the data's bits if more."
         ),
     ] = None
     gate_bits: Annotated[
         Annotated[int, Field(ge=6, le=18)] | None,
-        Option(
+        _NumberOption(
             "Bits of the results of sigmoid and tanh, 6 to 18. Default: the data's bits or those of "
-            "`output_bits`, at least 12.",
-            group=_NUMBERS,
+            "`output_bits`, at least 12."
         ),
     ] = None
     cell_bits: Annotated[
         Annotated[int, Field(ge=8, le=32)] | None,
-        Option(
+        _NumberOption(
             "Bits of the cell state, 8 to 32. Default: 16, one more for each doubling of its range beyond "
-            "16, at most 24, and up to 8 more if that helps on the calibration data.",
-            group=_NUMBERS,
+            "16, at most 24, and up to 8 more if that helps on the calibration data."
         ),
     ] = None
     input_range: Annotated[
         _Range | None,
-        Option(
-            "Largest input of any feature. Default: from the calibration data, feature by feature, or 8.",
-            group=_NUMBERS,
+        _NumberOption(
+            "Largest input of any feature. Default: from the calibration data, feature by feature, or 8."
         ),
     ] = None
     cell_range: Annotated[
         _Range | Annotated[tuple[_Range, ...], Field(min_length=2)] | None,
         BeforeValidator(_as_ranges),
-        Option(
+        _NumberOption(
             "Largest cell state; larger ones saturate. One number, or one for each LSTM with commas, of two "
             "directions the forward one first. Default: from the calibration data, or 16.",
-            group=_NUMBERS,
             metavar="NUMBER[,NUMBER...]",
         ),
     ] = None
     hidden_range: Annotated[
         _HiddenRange | Annotated[tuple[_HiddenRange, ...], Field(min_length=2)] | None,
         BeforeValidator(_as_ranges),
-        Option(
+        _NumberOption(
             "Largest h of LSTMs; larger ones saturate. One number up to 1, or one for each LSTM with commas. "
             "Default: 1, or less if that helps on the calibration data.",
-            group=_NUMBERS,
             metavar="NUMBER[,NUMBER...]",
         ),
     ] = None
     final_states: Annotated[
         bool | None,
-        Option(
+        _NumberOption(
             "Keep the final cell states in range, e.g. if they start a decoder. Default: on "
             "unless the network ends in a dense layer.",
-            group=_NUMBERS,
             flag="--final-states/--no-final-states",
         ),
     ] = None
     headroom_bits: Annotated[
         int,
         Field(ge=0, le=16),
-        Option(
-            "Bits by which weights and sums of a retrained model may grow, 0 to 16.",
-            group=_NUMBERS,
-        ),
+        _NumberOption("Bits by which weights and sums of a retrained model may grow, 0 to 16."),
     ] = 0
     hidden_rounding: Annotated[
         HiddenRounding,
-        Option(
-            "Rounding of h. odd saves one cycle per LSTM layer and costs one bit of precision.",
-            group=_NUMBERS,
-        ),
+        _NumberOption("Rounding of h. odd saves one cycle per LSTM layer and costs one bit of precision."),
     ] = "half_up"
     tables: Tables = "interpolated"
     quick: Annotated[
-        bool,
-        Option(
-            "Choose formats by formulas alone, and try none of them on the calibration data.",
-            group=_NUMBERS,
-        ),
+        bool, _NumberOption("Choose formats by formulas alone, and try none of them on the calibration data.")
     ] = False
 
     @model_validator(mode="after")
