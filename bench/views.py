@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rtlstm.cli.boards import BOARD_COLUMNS, link_rows
-from rtlstm.cli.results import Field, Found, Table, Text, Values
+from rtlstm.cli.results import Field, Figure, Found, Table, Text, Values
 
 if TYPE_CHECKING:
     from rtlstm.bench.accuracy import CaseResult
@@ -157,7 +157,7 @@ def _cost(label: str, numbers: str, data_bits: int | None) -> Field:
         figures = row[0].find(numbers, row[1], data_bits)
         return None if figures is None else f"{1000 * figures.relative_rms:.3g} / {figures.metric:.4g}"
 
-    return Field(label, reading, right=True)
+    return Figure(label, reading)
 
 
 def _worse(comparison: dict[str, Any]) -> str:
@@ -226,19 +226,13 @@ ESTIMATES = (
         (
             Field("build", "{name}"),
             Field("device", "{device}"),
-            Field("lanes x macs", "{lanes} x {macs}", right=True),
-            Field("LUTs", "{luts:,}", right=True),
-            Field("error", "{lut_error:+.1f} %", right=True),
-            Field("flip-flops", "{ffs:,}", right=True),
-            Field("error", "{ff_error:+.1f} %", right=True),
-            Field(
-                "multipliers",
-                lambda each: _both(each["estimated_multipliers"], each["multipliers"]),
-                right=True,
-            ),
-            Field(
-                "block RAMs", lambda each: _both(each["estimated_block_rams"], each["block_rams"]), right=True
-            ),
+            Figure("lanes x macs", "{lanes} x {macs}"),
+            Figure("LUTs", "{luts:,}"),
+            Figure("error", "{lut_error:+.1f} %"),
+            Figure("flip-flops", "{ffs:,}"),
+            Figure("error", "{ff_error:+.1f} %"),
+            Figure("multipliers", lambda each: _both(each["estimated_multipliers"], each["multipliers"])),
+            Figure("block RAMs", lambda each: _both(each["estimated_block_rams"], each["block_rams"])),
         ),
     ),
     Table(
@@ -248,8 +242,8 @@ ESTIMATES = (
             Field("family", "{family}"),
             Field("of", "{of}"),
             Field("part", "{part}"),
-            Field("now", "{now:g}", right=True),
-            Field("fitted to these builds", "{fitted:g}", right=True),
+            Figure("now", "{now:g}"),
+            Figure("fitted to these builds", "{fitted:g}"),
         ),
     ),
     Text(_largest_errors),
@@ -283,11 +277,11 @@ LINK = (
         lambda found: found["efficiency"],
         (
             Field("steps of", "{name}"),
-            Field("latency", lambda each: f"{1e3 * each['latency_seconds']:g} ms", right=True),
-            Field("payload efficiency", lambda each: f"{100 * each['payload_share']:.1f} %", right=True),
-            Field("steps/s", "{steps_per_second:,.0f}", right=True),
-            Field("of the maximum", lambda each: f"{100 * each['port_use']:.1f} %", right=True),
-            Field("processor us a step", "{processor_us_per_step:.0f}", right=True),
+            Figure("latency", lambda each: f"{1e3 * each['latency_seconds']:g} ms"),
+            Figure("payload efficiency", lambda each: f"{100 * each['payload_share']:.1f} %"),
+            Figure("steps/s", "{steps_per_second:,.0f}"),
+            Figure("of the maximum", lambda each: f"{100 * each['port_use']:.1f} %"),
+            Figure("processor us a step", "{processor_us_per_step:.0f}"),
         ),
     ),
     _SOAK,
@@ -309,8 +303,8 @@ BOARDS = (
         lambda found: found["software"],
         (
             Field("link", "{link}"),
-            Field("alone", "{alone_us:.1f}", right=True),
-            Field("of many", "{batch_us:.1f}", right=True),
+            Figure("alone", "{alone_us:.1f}"),
+            Figure("of many", "{batch_us:.1f}"),
         ),
     ),
     Table(
@@ -319,7 +313,7 @@ BOARDS = (
         (
             Field("network", "{name}"),
             Field("engine", "{engine}"),
-            *(Field(part, _cpu_part(part), right=True) for part in ("mean", "p50", "p99")),
+            *(Figure(part, _cpu_part(part)) for part in ("mean", "p50", "p99")),
         ),
     ),
     Table(
@@ -342,12 +336,12 @@ STAC = (
         _instances,
         (
             Field("network", "{network}"),
-            Field("MHz", "{mhz}", right=True),
-            Field("instances", "{instances}", right=True),
+            Figure("MHz", "{mhz}"),
+            Figure("instances", "{instances}"),
             Field("state", "{state}"),
-            Field("p50", "{p50}", right=True),
-            Field("p99", "{p99}", right=True),
-            Field("max", "{max}", right=True),
+            Figure("p50", "{p50}"),
+            Figure("p99", "{p99}"),
+            Figure("max", "{max}"),
         ),
     ),
     Table(
@@ -355,20 +349,11 @@ STAC = (
         lambda found: found["shapes"],
         (
             Field("network", "{name}"),
-            Field("steps", "{steps}", right=True),
-            Field("rms", "{rms_error:.3g}", right=True),
-            Field("largest", "{largest_error:.3g}", right=True),
+            Figure("steps", "{steps}"),
+            Figure("rms", "{rms_error:.3g}"),
+            Figure("largest", "{largest_error:.3g}"),
         ),
     ),
-)
-
-_IN_HARDWARE = (
-    Field(
-        "in hardware",
-        lambda shape: f"{_short(shape.latency_us)} at {_clock(shape.clock)} MHz",
-        right=True,
-    ),
-    Field("pipeline", "{hardware.pipeline}"),
 )
 
 ACCURACY = (
@@ -379,8 +364,8 @@ ACCURACY = (
         (
             Field("network", lambda row: row[0].name),
             Field("metric", lambda row: row[0].metric),
-            Field("float", lambda row: f"{row[0].in_float:.4g}", right=True),
-            Field("weights", lambda row: row[1], right=True),
+            Figure("float", lambda row: f"{row[0].in_float:.4g}"),
+            Figure("weights", lambda row: row[1]),
             _cost("16-bit data", "rounded", 16),
             _cost("finetuned", "finetuned", 16),
             _cost("8-bit data", "rounded", 8),
@@ -410,23 +395,20 @@ BENCH = (
         _shapes,
         (
             Field("network", "{name}"),
-            Field("MAC", lambda shape: shape.recurrent_macs + shape.dense_macs, right=True),
-            Field("lanes x macs", _size, right=True),
+            Figure("MAC", lambda shape: shape.recurrent_macs + shape.dense_macs),
+            Figure("lanes x macs", _size),
             Field("pipeline", "{hardware.pipeline}"),
-            Field("latency", lambda shape: f"{shape.hardware.predicted_latency:,}{_mark(shape)}", right=True),
-            Field("array", "{hardware.array_cycles:,}", right=True),
-            Field(
+            Figure("latency", lambda shape: f"{shape.hardware.predicted_latency:,}{_mark(shape)}"),
+            Figure("array", "{hardware.array_cycles:,}"),
+            Figure(
                 "overhead",
                 lambda shape: "+".join(str(layer.overhead_cycles) for layer in shape.hardware.layers),
-                right=True,
             ),
-            Field(
-                "interval", lambda shape: f"{shape.hardware.predicted_interval:,}{_mark(shape)}", right=True
-            ),
-            Field("use", _use, right=True),
-            Field("MHz", lambda shape: _clock(shape.clock), right=True),
-            Field("latency us", lambda shape: _short(shape.latency_us), right=True),
-            Field("interval us", lambda shape: _short(shape.interval_us), right=True),
+            Figure("interval", lambda shape: f"{shape.hardware.predicted_interval:,}{_mark(shape)}"),
+            Figure("use", _use),
+            Figure("MHz", lambda shape: _clock(shape.clock)),
+            Figure("latency us", lambda shape: _short(shape.latency_us)),
+            Figure("interval us", lambda shape: _short(shape.interval_us)),
         ),
     ),
     Table(
@@ -435,11 +417,12 @@ BENCH = (
         (
             Field("network", "{name}"),
             *(
-                Field(f"{engine} {part}", _time(engine, f"{part}_us"), right=True)
+                Figure(f"{engine} {part}", _time(engine, f"{part}_us"))
                 for engine in ("onnxruntime", "torch")
                 for part in ("p50", "p99")
             ),
-            *_IN_HARDWARE,
+            Figure("in hardware", lambda shape: f"{_short(shape.latency_us)} at {_clock(shape.clock)} MHz"),
+            Field("pipeline", "{hardware.pipeline}"),
         ),
     ),
     Table(
@@ -448,13 +431,13 @@ BENCH = (
         (
             Field("network", "{name}"),
             *(
-                Field(f"{name} {part}", _time(engine, f"{part}_us"), right=True)
+                Figure(f"{name} {part}", _time(engine, f"{part}_us"))
                 for name, engine in _LOOPS.items()
                 for part in ("mean", "p99", "ready")
             ),
-            Field("int8 rms error", _error, right=True),
+            Figure("int8 rms error", _error),
             *(
-                Field(f"hardware {part}", _ours(name), right=True)
+                Figure(f"hardware {part}", _ours(name))
                 for part, name in (("mean", "interval_us"), ("ready", "latency_us"))
             ),
             Field("pipeline", "{hardware.pipeline}"),
@@ -469,11 +452,11 @@ BENCH = (
             Field("network", lambda row: row[0].name if row[0] else f"({row[1].network})"),
             Field("who", lambda row: row[1].who),
             Field("device", lambda row: row[1].device),
-            Field("MHz", lambda row: _if_clocked(row[1]), right=True),
+            Figure("MHz", lambda row: _if_clocked(row[1])),
             Field("timed", lambda row: f"{row[1].timed}, a {row[1].unit}"),
-            Field("us", lambda row: row[1].figure, right=True),
-            Field("ours", _our_time, right=True),
-            Field("at MHz", lambda row: _clock(row[0].clock) if row[0] else None, right=True),
+            Figure("us", lambda row: row[1].figure),
+            Figure("ours", _our_time),
+            Figure("at MHz", lambda row: _clock(row[0].clock) if row[0] else None),
             Field("pipeline", lambda row: row[0].hardware.pipeline if row[0] else None),
             Field("source", lambda row: f"{row[1].source} ({row[1].kind})"),
         ),
@@ -483,11 +466,7 @@ BENCH = (
         lambda found: found["targets"],
         (
             Field("", "{what}"),
-            Field(
-                "found",
-                lambda target: "-" if target["value"] is None else f"{target['value']:,.4g}",
-                right=True,
-            ),
+            Figure("found", lambda target: "-" if target["value"] is None else f"{target['value']:,.4g}"),
             Field("", "{unit}"),
             Field("must", "{must}"),
             Field("aim", "{aim}"),

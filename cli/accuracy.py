@@ -19,7 +19,7 @@ from rtlstm.cli.options import (
     PadOption,
     takes_options,
 )
-from rtlstm.cli.results import Field, Found, Table, Text
+from rtlstm.cli.results import Field, Figure, Found, Table, Text
 from rtlstm.gen.frontends.reading import ReadOptions
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.files import check_writable
@@ -176,7 +176,7 @@ def _alone(part: str) -> Field:
     def reading(layer: Found) -> str | None:
         return next((_short(each["alone"]) for each in layer["parts"] if each["part"] == part), "-")
 
-    return Field(part, reading, right=True)
+    return Figure(part, reading)
 
 
 def _widths(found: Found) -> list[Found]:
@@ -199,7 +199,7 @@ def _cost(name: str) -> Field:
         value = (each["cost"] or {}).get(name)
         return None if value is None else f"{value:,}"
 
-    return Field(texts[name], reading, right=True)
+    return Figure(texts[name], reading)
 
 
 def _refused(found: Found) -> str | None:
@@ -236,9 +236,9 @@ _ERRORS = (
         _split,
         (
             Field("part", "{part}"),
-            Field("all rounded", "{all:.3g}", right=True),
-            Field("all but this", "{without:.3g}", right=True),
-            Field("this alone", "{alone:.3g}", right=True),
+            Figure("all rounded", "{all:.3g}"),
+            Figure("all but this", "{without:.3g}"),
+            Figure("this alone", "{alone:.3g}"),
         ),
     ),
     Table(
@@ -246,10 +246,10 @@ _ERRORS = (
         _layers,
         (
             Field("layer", "{name}"),
-            Field("float", "{rms_signal:.3g}", right=True),
-            Field("error", "{rms_error:.3g}", right=True),
-            Field("largest", "{max_abs_error:.3g}", right=True),
-            Field("SNR, dB", lambda layer: layer["snr_db"] and f"{layer['snr_db']:.1f}", right=True),
+            Figure("float", "{rms_signal:.3g}"),
+            Figure("error", "{rms_error:.3g}"),
+            Figure("largest", "{max_abs_error:.3g}"),
+            Figure("SNR, dB", lambda layer: layer["snr_db"] and f"{layer['snr_db']:.1f}"),
             *(_alone(part) for part in ("weights", "activations", "tables", "state")),
         ),
     ),
@@ -258,8 +258,8 @@ _ERRORS = (
         _widths,
         (
             Field("options", "{flag}"),
-            Field("error of the outputs", _changed_error, right=True),
-            Field("change", _relative, right=True),
+            Figure("error of the outputs", _changed_error),
+            Figure("change", _relative),
             *(_cost(name) for name in ("luts", "block_rams", "step_latency_cycles")),
         ),
     ),
@@ -270,8 +270,8 @@ _ERRORS = (
         (
             Field("of", lambda each: each["name"] or "the network"),
             Field("quantity", "{quantity}"),
-            Field("saturated", "{saturated:,}", right=True),
-            Field("of all", lambda each: f"{100 * each['saturated'] / each['values']:.2g} %", right=True),
+            Figure("saturated", "{saturated:,}"),
+            Figure("of all", lambda each: f"{100 * each['saturated'] / each['values']:.2g} %"),
             Field("most often", _worst),
         ),
     ),
@@ -280,13 +280,12 @@ _ERRORS = (
         _score,
         (
             Field("measure", "{measure}"),
-            Field("labels", "{labels:,}", right=True),
-            Field("float", "{float_score:.4g}", right=True),
-            Field("fixed", "{fixed_score:.4g}", right=True),
-            Field(
+            Figure("labels", "{labels:,}"),
+            Figure("float", "{float_score:.4g}"),
+            Figure("fixed", "{fixed_score:.4g}"),
+            Figure(
                 "decisions changed",
                 lambda score: None if score["changed"] is None else f"{score['changed']:,}",
-                right=True,
             ),
         ),
     ),

@@ -10,7 +10,7 @@ import typer
 from rtlstm.cli.commands import next_command
 from rtlstm.cli.console import Console
 from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption, takes_options
-from rtlstm.cli.results import Field, Found, Table, Text
+from rtlstm.cli.results import Field, Figure, Found, Table, Text
 from rtlstm.gen.builds.command_options import BitstreamOptions, BoardOptions
 from rtlstm.spec.errors import BuildError, ConfigurationError
 
@@ -233,9 +233,9 @@ _BITSTREAM = (
         _most_used,
         (
             Field("resource", "{name}"),
-            Field("taken", "{used:,}", right=True),
-            Field("there", "{available:,}", right=True),
-            Field("share", "{share:g} %", right=True),
+            Figure("taken", "{used:,}"),
+            Figure("there", "{available:,}"),
+            Figure("share", "{share:g} %"),
         ),
     ),
     Text(_seeds),

@@ -19,7 +19,7 @@ from rtlstm.cli.options import (
     JsonOption,
     takes_options,
 )
-from rtlstm.cli.results import Field, Found, Table, Text
+from rtlstm.cli.results import Field, Figure, Found, Table, Text
 from rtlstm.gen.frontends.reading import ReadOptions
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError
@@ -131,7 +131,7 @@ def _time(name: str) -> Field:
         value = row["wire"][f"{name}_us"]
         return f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"
 
-    return Field(name, reading, right=True)
+    return Figure(name, reading)
 
 
 def _refusals(found: Found) -> str | None:
@@ -149,11 +149,11 @@ BOARD_COLUMNS = (
     Field("", lambda row: "*" if row["cheapest"] else None),
     Field("board", "{board}"),
     Field("link", lambda row: row["wire"]["link"]),
-    Field("weights", lambda row: f"{row['weight_bits']}{' (fewer)' * bool(row['changed'])}", right=True),
-    Field("error", _error, right=True),
-    Field("MHz", "{clock_mhz:.4g}", right=True),
+    Figure("weights", lambda row: f"{row['weight_bits']}{' (fewer)' * bool(row['changed'])}"),
+    Figure("error", _error),
+    Figure("MHz", "{clock_mhz:.4g}"),
     *map(_time, ("core", "wire", "pins", "host")),
-    Field("steps/s", lambda row: f"{row['wire']['host_steps_per_second']:,.0f}", right=True),
+    Figure("steps/s", lambda row: f"{row['wire']['host_steps_per_second']:,.0f}"),
 )
 """Columns of :func:`link_rows`."""
 
@@ -206,7 +206,7 @@ _LIST = (
             Field("name", "{name}"),
             Field("board", "{title}"),
             Field("device", "{device}"),
-            Field("highest clock", "{most_mhz:g} MHz", right=True),
+            Figure("highest clock", "{most_mhz:g} MHz"),
             Field("link", "{host}"),
             Field("bitstream by", "{bitstream}"),
         ),
@@ -255,10 +255,10 @@ _DEVICES = (
         (
             Field("name", "{name}"),
             Field("family", "{family}"),
-            Field("LUTs", "{luts:,}", right=True),
-            Field("flip-flops", "{flip_flops:,}", right=True),
-            Field("multipliers", "{multipliers:,}", right=True),
-            Field("block RAMs", "{block_rams} x {block_ram_kibit} Kibit", right=True),
+            Figure("LUTs", "{luts:,}"),
+            Figure("flip-flops", "{flip_flops:,}"),
+            Figure("multipliers", "{multipliers:,}"),
+            Figure("block RAMs", "{block_rams} x {block_ram_kibit} Kibit"),
             Field("grades", lambda each: ", ".join(each["speed_grades"])),
             Field("for", _uses),
         ),

@@ -19,11 +19,13 @@ from rtlstm.cli.options import (
     CalibrationPadOption,
     DebugOption,
     JsonOption,
+    NumberOption,
     SchedulerOption,
     WorkersOption,
+    WorkOption,
     takes_options,
 )
-from rtlstm.cli.results import Field, Found, Table, Text
+from rtlstm.cli.results import Field, Figure, Found, Table, Text
 from rtlstm.explore.page import render_page
 from rtlstm.explore.request import SearchOptions, SpaceOptions
 from rtlstm.gen.frontends import read_model
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
     from rtlstm.explore.metrics import Metric
     from rtlstm.explore.space import Exploration, Point, Space
 
-_NUMBERS, _WORK = "Numbers", "How it is worked out"
 _ROWS = 16
 """Points that the table shows, shared among the devices."""
 _LEGEND = (
@@ -61,30 +62,27 @@ def explore(
     pad: CalibrationPadOption = "back",
     evaluation: Annotated[
         Path | None,
-        typer.Option(
+        NumberOption(
             "--evaluate",
             help="Data to measure errors on: an .npz file with inputs x and, if needed, labels y "
             "and lengths. Default: the typical inputs.",
-            rich_help_panel=_NUMBERS,
         ),
     ] = None,
     metric: Annotated[
         str,
-        typer.Option(
+        NumberOption(
             help="What is measured: error (rms against float), max-error, agreement (decisions as "
             "in float), accuracy or mean-absolute-error (with labels), or module:function of "
-            "outputs and labels, where smaller is better.",
-            rich_help_panel=_NUMBERS,
+            "outputs and labels, where smaller is better."
         ),
     ] = "error",
     folder: Annotated[
         Path | None,
-        typer.Option(
+        WorkOption(
             "-o",
             "--output",
             metavar="DIR",
             help="Folder of the study. An existing study continues. Default: build/explore/NAME.",
-            rich_help_panel=_WORK,
         ),
     ] = None,
     workers: WorkersOption = None,
@@ -364,19 +362,19 @@ _FRONT = (
         _title,
         _rows,
         (
-            Field("#", "{number}", right=True),
+            Figure("#", "{number}"),
             Field("device", "{device}"),
             Field("bits", "{numbers}"),
-            Field("array", "{array}", right=True),
-            Field("cycles", "{cycles:,}", right=True),
-            Field("us", _latency, right=True),
-            Field("LUTs", "{luts:,}", right=True),
-            Field("mult.", "{multipliers}", right=True),
-            Field("RAMs", "{block_rams}", right=True),
-            Field("full", "{share:g} %", right=True),
-            Field("nJ", _energy, right=True),
-            Field("error", _error, right=True),
-            Field("metric", "{measure:.4g}", right=True),
+            Figure("array", "{array}"),
+            Figure("cycles", "{cycles:,}"),
+            Figure("us", _latency),
+            Figure("LUTs", "{luts:,}"),
+            Figure("mult.", "{multipliers}"),
+            Figure("RAMs", "{block_rams}"),
+            Figure("full", "{share:g} %"),
+            Figure("nJ", _energy),
+            Figure("error", _error),
+            Figure("metric", "{measure:.4g}"),
             Field("proof", "{proof}"),
         ),
     ),

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,9 +18,10 @@ from rtlstm.cli.options import (
     CalibrationPadOption,
     DebugOption,
     JsonOption,
+    NumberOption,
     takes_options,
 )
-from rtlstm.cli.results import Field, Found, Table, Text, Values
+from rtlstm.cli.results import Field, Figure, Found, Table, Text, Values
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.estimate import Estimate
 from rtlstm.fpga.request import HardwareRequest
@@ -30,7 +32,7 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.parameters import Capacity
 
-_NUMBERS, _LOADABLE = "Numbers", "Loadable program"
+_LoadableOption = partial(typer.Option, rich_help_panel="Loadable program")
 
 
 @takes_options(HardwareRequest, QuantizationSettings, ReadOptions)
@@ -65,96 +67,81 @@ def generate(
     calibration_lengths: CalibrationLengthsOption = None,
     calibration_state: Annotated[
         Path | None,
-        typer.Option(
+        NumberOption(
             "--calibrate-state",
             help="State in which each sequence of the typical inputs begins: an .npz file with h "
             "and c. Default: the model's, mostly zeros.",
-            rich_help_panel=_NUMBERS,
         ),
     ] = None,
     calibration_from: Annotated[
         Path | None,
-        typer.Option(
+        NumberOption(
             "--calibrate-from",
             metavar="BUILD",
             help="Build in whose final states the typical inputs' sequences begin, such as a decoder's "
             "encoder. It replaces --calibrate-state.",
-            rich_help_panel=_NUMBERS,
         ),
     ] = None,
     calibration_from_input: Annotated[
         Path | None,
-        typer.Option(
+        NumberOption(
             "--calibrate-from-input",
             help="What the build of --calibrate-from reads: .npy, or .npz with an array x. Default: its own "
             "typical inputs.",
-            rich_help_panel=_NUMBERS,
         ),
     ] = None,
     calibration_from_lengths: Annotated[
         str | None,
-        typer.Option(
-            "--calibrate-from-lengths",
-            help="Number of valid steps of each of these sequences. Default: all.",
-            rich_help_panel=_NUMBERS,
+        NumberOption(
+            "--calibrate-from-lengths", help="Number of valid steps of each of these sequences. Default: all."
         ),
     ] = None,
     batch_first: CalibrationBatchFirstOption = None,
     pad: CalibrationPadOption = "back",
     finetune: Annotated[
         Path | None,
-        typer.Option(
+        NumberOption(
             metavar="DATA",
             help="Train the rounded network on the float network's outputs for these typical "
             "inputs. It needs no labels, takes minutes, and needs rtlstm[torch].",
-            rich_help_panel=_NUMBERS,
         ),
     ] = None,
     finetune_updates: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Largest number of updates of --finetune. Default: 1500.",
-            rich_help_panel=_NUMBERS,
-        ),
+        int | None, NumberOption(min=1, help="Largest number of updates of --finetune. Default: 1500.")
     ] = None,
     finetune_prune: Annotated[
         float | None,
-        typer.Option(
+        NumberOption(
             min=0.0,
             max=0.99,
             help="Share of the weights that --finetune sets to zero for --skip-zeros, 0 to 0.99. "
             "It needs --lanes and --macs.",
-            rich_help_panel=_NUMBERS,
         ),
     ] = None,
     capacities: Annotated[
         bool,
-        typer.Option(
+        _LoadableOption(
             "--loadable",
             help="Load the program like the weights, so that the device can run other networks "
             "within its capacities.",
-            rich_help_panel=_LOADABLE,
         ),
     ] = False,
     capacity: Annotated[
         list[str] | None,
-        typer.Option(
+        _LoadableOption(
             metavar="NAME=NUMBER",
             help="A capacity of a loadable device: operations, inputs, outputs, weight-rows, "
             "shift-rows, bias-rows, partial-rows, vector-words, cell-rows, headroom or networks. "
             "Default: what the network takes, up to the next power of two. May be repeated.",
-            rich_help_panel=_LOADABLE,
         ),
     ] = None,
     device: Annotated[
         Path | None,
-        typer.Option(
+        _LoadableOption(
             "--for",
             metavar="DEVICE",
             help="Make a build for the hardware of this build folder: of a retrained model, or of "
             "another network if it is loadable.",
-            rich_help_panel=_LOADABLE,
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -391,14 +378,14 @@ _BUILD = (
         _estimates,
         (
             Field("device", _device),
-            Field("LUTs", "{luts:,}", right=True),
-            Field("flip-flops", "{ffs:,}", right=True),
-            Field("logic cells", "{cell_share:g} %", right=True),
-            Field("carry chains", _chains, right=True),
-            Field("multipliers", lambda estimate: _of(estimate, "multipliers"), right=True),
-            Field("block RAMs", lambda estimate: _of(estimate, "block_rams"), right=True),
-            Field("clock", _clock, right=True),
-            Field("step latency", _latency, right=True),
+            Figure("LUTs", "{luts:,}"),
+            Figure("flip-flops", "{ffs:,}"),
+            Figure("logic cells", "{cell_share:g} %"),
+            Figure("carry chains", _chains),
+            Figure("multipliers", lambda estimate: _of(estimate, "multipliers")),
+            Figure("block RAMs", lambda estimate: _of(estimate, "block_rams")),
+            Figure("clock", _clock),
+            Figure("step latency", _latency),
             Field("fits", lambda estimate: "yes" if estimate["fits"] else "no"),
         ),
     ),
@@ -408,17 +395,17 @@ _BUILD = (
         _finetuned,
         (
             Field("weights", lambda errors: _KINDS[errors["name"]]),
-            Field("rms error", "{rms:.3g}", right=True),
-            Field("largest error", "{largest:.3g}", right=True),
+            Figure("rms error", "{rms:.3g}"),
+            Figure("largest error", "{largest:.3g}"),
         ),
     ),
     Table(
         "Fewer digits of weights, fewer adders",
         _digits,
         (
-            Field("price of a digit", "{digit_price:g}", right=True),
-            Field("adders", "{adders:,}", right=True),
-            Field("rms error", "{rms:.3g}", right=True),
+            Figure("price of a digit", "{digit_price:g}"),
+            Figure("adders", "{adders:,}"),
+            Figure("rms error", "{rms:.3g}"),
             Field("built", lambda trial: "yes" if trial["built"] else "no"),
         ),
     ),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rtlstm.cli.commands import next_command
 from rtlstm.cli.console import Console
 from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption, takes_options
-from rtlstm.cli.results import Field, Found, Table, Text
+from rtlstm.cli.results import Field, Figure, Found, Table, Text
 from rtlstm.gen.builds.command_options import ImplementOptions
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import GENERIC
@@ -142,13 +142,13 @@ def _stored(found: "Implementation") -> str | None:
 
 _SIZES = (
     Field("resource", "{name}"),
-    Field("taken", lambda use: _count(use.used), right=True),
-    Field("there", "{available:,}", right=True),
-    Field("share", "{share:g} %", right=True),
+    Figure("taken", lambda use: _count(use.used)),
+    Figure("there", "{available:,}"),
+    Figure("share", "{share:g} %"),
 )
 _ESTIMATES = (
-    Field("estimated", lambda use: _count(use.estimated), right=True),
-    Field("error", lambda use: _error(use.error), right=True),
+    Figure("estimated", lambda use: _count(use.estimated)),
+    Figure("error", lambda use: _error(use.error)),
 )
 
 
@@ -200,17 +200,15 @@ _IMPLEMENTATION = (
         "Place and route, aiming at {implementation[target_mhz]:g} MHz; each seed is another placement",
         _seeds,
         (
-            Field("seed", "{name}", right=True),
-            Field("clock", "{fmax_mhz:.1f} MHz", right=True),
-            Field(
-                "seconds", lambda seed: "stored" if seed["stored"] else f"{seed['seconds']:.0f}", right=True
-            ),
+            Figure("seed", "{name}"),
+            Figure("clock", "{fmax_mhz:.1f} MHz"),
+            Figure("seconds", lambda seed: "stored" if seed["stored"] else f"{seed['seconds']:.0f}"),
         ),
     ),
     Table(
         "Seeds",
         lambda found: _medians(_routed(found)),
-        (Field("", "{what}"), Field("median", "{median}", right=True), Field("best", "{best}", right=True)),
+        (Field("", "{what}"), Figure("median", "{median}"), Figure("best", "{best}")),
     ),
     _on_routed(_estimated_clock),
     _on_routed(_limit),
@@ -221,8 +219,8 @@ _IMPLEMENTATION = (
         (
             Field("from", "{start}"),
             Field("to", "{end}"),
-            Field("slowest", "{delay_ns:.2f} ns", right=True),
-            Field("ends", "{ends:,}", right=True),
+            Figure("slowest", "{delay_ns:.2f} ns"),
+            Figure("ends", "{ends:,}"),
         ),
     ),
     _on_routed(_verdict),

@@ -10,7 +10,7 @@ import typer
 from rtlstm.cli.commands import as_typed, chosen_for, next_command
 from rtlstm.cli.console import Console
 from rtlstm.cli.options import DebugOption, JsonOption, takes_options
-from rtlstm.cli.results import Field, Found, Table, Text
+from rtlstm.cli.results import Field, Figure, Found, Table, Text
 from rtlstm.fpga.implementation import Implementation, ResourceUse
 from rtlstm.gen.builds.advice import Headroom, measure_headroom
 from rtlstm.gen.builds.report import (
@@ -272,7 +272,7 @@ def _files(found: Found) -> str:
 
 
 _NAME, _VALUE = Field("", lambda pair: pair[0]), Field("", lambda pair: pair[1])
-_COUNT = Field("", lambda pair: pair[1], right=True)
+_COUNT = Figure("", lambda pair: pair[1])
 
 _PAGE = (Text("written: {page}"),)
 
@@ -299,8 +299,8 @@ _NETWORK = (
         (
             Field("layer", "{name}"),
             Field("kind", "{kind}"),
-            Field("inputs", "{inputs:,}", right=True),
-            Field("outputs", "{outputs:,}", right=True),
+            Figure("inputs", "{inputs:,}"),
+            Figure("outputs", "{outputs:,}"),
             Field("options", "{options}"),
             Field("ReLU first", lambda layer: "yes" if layer["input_relu"] else None),
         ),
@@ -332,12 +332,12 @@ _BUILD = (
         (
             Field("layer", "{name}"),
             Field("kind", "{kind}"),
-            Field("inputs", "{inputs:,}", right=True),
-            Field("outputs", "{outputs:,}", right=True),
+            Figure("inputs", "{inputs:,}"),
+            Figure("outputs", "{outputs:,}"),
             Field("activation", _activation),
-            Field("array", "{array_cycles:,}", right=True),
-            Field("overhead", "{overhead_cycles:,}", right=True),
-            Field("own h", "{recurrent_cycles:,}", right=True),
+            Figure("array", "{array_cycles:,}"),
+            Figure("overhead", "{overhead_cycles:,}"),
+            Figure("own h", "{recurrent_cycles:,}"),
         ),
     ),
     Text(_negative_overhead),
@@ -348,8 +348,8 @@ _BUILD = (
         lambda found: found["capacities"].items(),
         (
             Field("capacity", lambda pair: pair[0]),
-            Field("holds", lambda pair: pair[1]["holds"], right=True),
-            Field("takes", lambda pair: pair[1]["takes"], right=True),
+            Figure("holds", lambda pair: pair[1]["holds"]),
+            Figure("takes", lambda pair: pair[1]["takes"]),
         ),
     ),
     Table(
@@ -358,20 +358,20 @@ _BUILD = (
         (
             Field("quantity", "{use}"),
             Field("format", "s{bits}.{fraction}"),
-            Field("range", "+-{limit:.6g}", right=True),
-            Field("step", "{step:.4g}", right=True),
+            Figure("range", "+-{limit:.6g}"),
+            Figure("step", "{step:.4g}"),
         ),
     ),
     Table(
         "Program of a step: what the array does, in this order",
         _operations,
         (
-            Field("", "{index}", right=True),
+            Figure("", "{index}"),
             Field("when", "{words[when]}"),
             Field("layer", "{words[layer]}"),
             Field("multiplies weights by", "{words[multiplies]}"),
             Field("then", "{words[then]}"),
-            Field("cycles", _op_cycles, right=True),
+            Figure("cycles", _op_cycles),
             Field("", lambda row: "waits" if row["words"]["waits"] else None),
         ),
     ),
@@ -381,10 +381,10 @@ _BUILD = (
         lambda found: found["memories"],
         (
             Field("memory", "{name}"),
-            Field("banks", "{banks:,}", right=True),
-            Field("rows", "{rows:,}", right=True),
-            Field("bits a row", "{width:,}", right=True),
-            Field("bits in all", "{bits:,}", right=True),
+            Figure("banks", "{banks:,}"),
+            Figure("rows", "{rows:,}"),
+            Figure("bits a row", "{width:,}"),
+            Figure("bits in all", "{bits:,}"),
         ),
     ),
     Table(
@@ -392,8 +392,8 @@ _BUILD = (
         lambda found: found["multipliers"],
         (
             Field("multipliers", "{name}"),
-            Field("count", "{count:,}", right=True),
-            Field("bits of the factors", "{a_bits} x {b_bits}", right=True),
+            Figure("count", "{count:,}"),
+            Figure("bits of the factors", "{a_bits} x {b_bits}"),
             Field("kind", "{kind}"),
         ),
     ),
@@ -412,20 +412,20 @@ _BUILD = (
         (
             Field("device", "{label}"),
             Field("most of", lambda found: _fullest(found).name),
-            Field("taken", lambda found: f"{_fullest(found).share:g} %", right=True),
-            Field("median", _in_unit("fmax_median_mhz", "MHz"), right=True),
-            Field("best", _in_unit("fmax_best_mhz", "MHz"), right=True),
-            Field("latency", _in_unit("step_latency_us", "us"), right=True),
-            Field("interval", _in_unit("step_interval_us", "us"), right=True),
+            Figure("taken", lambda found: f"{_fullest(found).share:g} %"),
+            Figure("median", _in_unit("fmax_median_mhz", "MHz")),
+            Figure("best", _in_unit("fmax_best_mhz", "MHz")),
+            Figure("latency", _in_unit("step_latency_us", "us")),
+            Figure("interval", _in_unit("step_interval_us", "us")),
         ),
     ),
     Table(
         "Times at an assumed clock, not placed and routed",
         _assumed_times,
         (
-            Field("clock", "{assumed_clock_mhz} MHz", right=True),
-            Field("latency", "{step_latency_us:g} us", right=True),
-            Field("interval", "{step_interval_us:g} us", right=True),
+            Figure("clock", "{assumed_clock_mhz} MHz"),
+            Figure("latency", "{step_latency_us:g} us"),
+            Figure("interval", "{step_interval_us:g} us"),
         ),
     ),
 )

@@ -3,7 +3,7 @@
 import inspect
 import types
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -13,7 +13,8 @@ from pydantic import BaseModel
 from rtlstm.spec.layout import Pad
 from rtlstm.spec.record import DeclaredOption, declared_options
 
-_NUMBERS, _WORK = "Numbers", "How it is worked out"
+NumberOption = partial(typer.Option, rich_help_panel="Numbers")
+WorkOption = partial(typer.Option, rich_help_panel="How it is worked out")
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 
@@ -45,57 +46,47 @@ PadOption = Annotated[
     ),
 ]
 
-CALIBRATE = typer.Option(
+CALIBRATE = NumberOption(
     "--calibrate",
     help="Typical inputs, (T, I) or (T, N, I), which set the ranges of the formats: .npy, or .npz with an "
     "array x.",
-    rich_help_panel=_NUMBERS,
 )
 """Required by some commands, so that each states the type."""
 
 CalibrationLengthsOption = Annotated[
     str | None,
-    typer.Option(
+    NumberOption(
         "--calibrate-lengths",
         help="Number of valid steps of each sequence of the typical inputs: numbers with "
         "commas, or an .npy file. Default: all.",
-        rich_help_panel=_NUMBERS,
     ),
 ]
 
 CalibrationBatchFirstOption = Annotated[
     bool | None,
-    typer.Option(
+    NumberOption(
         "--batch-first/--no-batch-first",
         help="Order of the typical inputs: (N, T, I) with batch first, else (T, N, I). "
         "Default: the model's order.",
-        rich_help_panel=_NUMBERS,
     ),
 ]
 
 CalibrationPadOption = Annotated[
     Pad,
-    typer.Option(
+    NumberOption(
         help="Where shorter sequences of the typical inputs are padded: behind their steps "
-        "(back) or before them (front).",
-        rich_help_panel=_NUMBERS,
+        "(back) or before them (front)."
     ),
 ]
 
 WorkersOption = Annotated[
     int | None,
-    typer.Option(
-        min=1, help="Number of processes on this machine. Default: one per processor.", rich_help_panel=_WORK
-    ),
+    WorkOption(min=1, help="Number of processes on this machine. Default: one per processor."),
 ]
 
 SchedulerOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="ADDRESS",
-        help="Use the workers of this Dask scheduler, such as tcp://host:8786.",
-        rich_help_panel=_WORK,
-    ),
+    WorkOption(metavar="ADDRESS", help="Use the workers of this Dask scheduler, such as tcp://host:8786."),
 ]
 
 

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from io import BytesIO, TextIOWrapper
 from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
 
@@ -259,12 +260,15 @@ View = Sequence[Section]
 class Field:
     """What people call a field, and how its value is written.
 
-    ``right`` aligns it to the right in a table.
+    ``right`` aligns it to the right in a table, as :data:`Figure` does.
     """
 
     label: str
     reading: Reading
     right: bool = False
+
+
+Figure = partial(Field, right=True)
 
 
 @dataclass(frozen=True)
