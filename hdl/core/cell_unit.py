@@ -9,8 +9,7 @@ from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.core.unit import ResultKind, Unit
 from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.hdl.primitives.staged import Staged
-from rtlstm.spec.cells.graph import Node
-from rtlstm.spec.cells.pipelines import CellPipeline
+from rtlstm.spec.cells.graph import CellPipeline, Node
 from rtlstm.spec.cells.unit import GraphUnit
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.inventory import MultiplierSpec

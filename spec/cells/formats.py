@@ -7,8 +7,7 @@ from rtlstm.spec.activations.functions import ActivationFunction, PiecewiseLinea
 from rtlstm.spec.activations.interpolated import VALUE_BITS, ActivationTable, design_table
 from rtlstm.spec.cells.description import Cell, Operation
 from rtlstm.spec.cells.evaluate import rounded_gates
-from rtlstm.spec.cells.graph import CellGraph, Node, NodeKind
-from rtlstm.spec.cells.pipelines import WIDEST
+from rtlstm.spec.cells.graph import WIDEST, CellGraph, Node, NodeKind
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, HiddenRounding, round_half_up
 from rtlstm.spec.norms import MOST_NORM_BITS, Normalisation, design_root

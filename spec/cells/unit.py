@@ -10,8 +10,7 @@ from typing import ClassVar
 
 from rtlstm.spec.activations.functions import PiecewiseLinear
 from rtlstm.spec.activations.interpolated import ActivationTable
-from rtlstm.spec.cells.graph import CellGraph
-from rtlstm.spec.cells.pipelines import CellPipeline, join_cells
+from rtlstm.spec.cells.graph import CellGraph, CellPipeline, join_cells
 from rtlstm.spec.fixed import Format, HiddenRounding
 from rtlstm.spec.network import Activation
 from rtlstm.spec.norms import Normalisation, NormForm, norm_results
