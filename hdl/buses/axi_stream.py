@@ -4,11 +4,10 @@ from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, ResetSignal, Si
 from amaranth.lib import enum, fifo
 from amaranth.lib.stream import Interface as Stream
 
-from rtlstm.hdl.component import Component, In, Out
+from rtlstm.hdl.component import In, Out
 from rtlstm.hdl.core.layouts import input_beats, number_bits, output_beats
-from rtlstm.hdl.core.program_store import StepPart, count_values, program_store
+from rtlstm.hdl.core.program_store import CorePart, StepPart, count_values, program_store
 from rtlstm.spec.inventory import wrapper_memories
-from rtlstm.spec.manifest import Manifest
 
 
 def padded_bits(bits: int) -> int:
@@ -52,10 +51,6 @@ class InputStream(StepPart):
     frame_ready: Signal = In(1)
     """With the last beat of a step that will have an output: whether its packet was malformed. Without
     ``frame_ready`` no transfer is accepted."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        self._manifest = manifest
-        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -111,7 +106,7 @@ class InputStream(StepPart):
         return Cat(self.tdata[width * index : width * index + bits] for index in range(beat))
 
 
-class OutputStream(Component):
+class OutputStream(CorePart):
     """Gives each step's output as a packet; adds no cycle."""
 
     y: Stream = In(output_beats)
@@ -133,10 +128,6 @@ class OutputStream(Component):
     """Frame states from :class:`InputStream` belong to steps without output and are dropped."""
     done: Signal = Out(1)
     """A step's last beat is accepted."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        self._manifest = manifest
-        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

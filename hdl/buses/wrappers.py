@@ -43,10 +43,6 @@ class InputFifo(StepPart):
     x: Stream = Out(input_beats)
     """To the core."""
 
-    def __init__(self, manifest: Manifest) -> None:
-        self._manifest, self._program = manifest, program_store(manifest)
-        super().__init__(manifest)
-
     def elaborate(self, platform: object) -> Module:
         m = Module()
         beat = self._manifest.parameters.beat_in
@@ -112,10 +108,6 @@ class OutputFifo(StepPart):
     """From the core."""
     done: Signal = Out(1)
     """A step's last beat arrives."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        self._manifest, self._program = manifest, program_store(manifest)
-        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

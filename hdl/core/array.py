@@ -21,9 +21,10 @@ from collections.abc import Mapping
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 
-from rtlstm.hdl.component import Component, In, Out
+from rtlstm.hdl.component import In, Out
 from rtlstm.hdl.core.lane import TOGETHER, FourLanes, if_sums_kept, kinds_of_four, sum_row_bits
 from rtlstm.hdl.core.layouts import row_bits
+from rtlstm.hdl.core.program_store import CorePart
 from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
@@ -42,7 +43,7 @@ def _row_bits(manifest: Manifest) -> int:
     return row_bits(manifest.regions[Region.WEIGHTS].rows)
 
 
-class MacArray(Component):
+class MacArray(CorePart):
     """All lanes, in blocks of ``4 * gate_units``. Each block hands on what it was given.
 
     Latency: block ``b`` works ``b`` cycles after the first, in step with the drain, which takes
@@ -71,7 +72,6 @@ class MacArray(Component):
     """Each lane's last row sum."""
 
     def __init__(self, manifest: Manifest) -> None:
-        self._manifest = manifest
         keeps = manifest.parameters.lane_sums is not None
         self._passed = (*PASSED, "sum_row") if keeps else PASSED
         self._kinds = kinds_of_four(manifest)

@@ -26,7 +26,7 @@ from rtlstm.hdl.core.layouts import (
 from rtlstm.hdl.core.memory_window import CoreBus, MemoryWindow, WeightReader
 from rtlstm.hdl.core.normaliser import Normaliser
 from rtlstm.hdl.core.preactivation import Preactivation
-from rtlstm.hdl.core.program_store import program_store
+from rtlstm.hdl.core.program_store import CorePart, program_store
 from rtlstm.hdl.core.unit import Unit
 from rtlstm.hdl.core.vector_memory import ResultWords, VectorMemory
 from rtlstm.hdl.primitives.pipeline import copies, delay, delay_event
@@ -82,7 +82,7 @@ class CoreSide(Ports):
     """Only where a program can be loaded."""
 
 
-class Core(CorePorts, Component):
+class Core(CorePorts, CorePart):
     """An LSTM network in hardware, as a manifest describes it.
 
     Latency and throughput: ``manifest.cycles``, exact. Results: :class:`rtlstm.sim.golden.Golden`,
@@ -97,7 +97,6 @@ class Core(CorePorts, Component):
     """
 
     def __init__(self, manifest: Manifest, ends: Ends) -> None:
-        self._manifest, self._program = manifest, program_store(manifest)
         self._ends = ends
         self._sequencer, self._input, self._output = ends.sequencer, ends.source, ends.sink
         super().__init__(manifest)

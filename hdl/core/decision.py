@@ -2,17 +2,17 @@
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
-from rtlstm.hdl.component import Component, In, Out, Struct
+from rtlstm.hdl.component import In, Out, Struct
 from rtlstm.hdl.core.layouts import result_layout
+from rtlstm.hdl.core.program_store import CorePart
 from rtlstm.hdl.primitives.pipeline import delay, delay_event
-from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import ceil_log2
 
 _Found = tuple[Value, Value, Value]
 """Whether there is a result, the result, and its index in the beat."""
 
 
-class Decision(Component):
+class Decision(CorePart):
     """Gives the number of a step's largest emitted result in place of its results; of equal ones the first.
 
     Latency: ``manifest.decision_cycles`` from the step's last beat. The results of a beat are registered,
@@ -25,10 +25,6 @@ class Decision(Component):
     decided: Struct = Out(result_layout)
     number: Signal = Out(lambda manifest: manifest.parameters.gate_units * manifest.numerics.output_bits)
     """The decision in place of a step's results: its only one, of the first gate unit, or beats of them."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        self._manifest = manifest
-        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

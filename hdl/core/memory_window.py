@@ -9,7 +9,7 @@ from rtlstm.hdl.component import Component, In, Interface, Out, connect_some
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.layouts import if_several, number_bits, row_bits
 from rtlstm.hdl.core.preactivation import GATES
-from rtlstm.hdl.core.program_store import program_store
+from rtlstm.hdl.core.program_store import CorePart
 from rtlstm.hdl.core.register_bank import ADDRESS_BITS, RegisterBank
 from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.spec.manifest import Manifest
@@ -54,7 +54,7 @@ def _width(manifest: Manifest) -> int:
     return 32 * max(layout.words for layout in manifest.regions.values())
 
 
-class MemoryWindow(Component):
+class MemoryWindow(CorePart):
     """The register bus: :mod:`rtlstm.spec.registers` in hardware.
 
     DATA and COMMAND are accepted when the core is idle; while one of them waits, no step begins.
@@ -108,7 +108,6 @@ class MemoryWindow(Component):
     """What SHAPE and STATUS tell of the program."""
 
     def __init__(self, manifest: Manifest, read_back: int) -> None:
-        self._manifest, self._program = manifest, program_store(manifest)
         self._read_back = read_back
         self._width = _width(manifest)
         super().__init__(manifest)

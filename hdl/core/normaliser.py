@@ -22,8 +22,9 @@ Where a result goes comes from the drain, as that of any other.
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 
-from rtlstm.hdl.component import Component, In, Out, Struct, connect_some
+from rtlstm.hdl.component import In, Out, Struct, connect_some
 from rtlstm.hdl.core.layouts import result_layout, row_bits, token_layout
+from rtlstm.hdl.core.program_store import CorePart
 from rtlstm.hdl.core.statistics import Statistics, norms_of, of_norm, times
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, lookup, storage
 from rtlstm.hdl.primitives.staged import Staged, combine
@@ -36,7 +37,7 @@ _STARTS = 3
 """Cycles from a word's issue to the registers of its norm."""
 
 
-class Normaliser(Component):
+class Normaliser(CorePart):
     """Computes all norms of a network.
 
     Latency: :func:`norm_results` cycles from the issue of a norm's last word. Throughput: one beat per cycle.
@@ -64,7 +65,7 @@ class Normaliser(Component):
     """The root table's word, for read-back."""
 
     def __init__(self, manifest: Manifest) -> None:
-        self._manifest, self._norms = manifest, norms_of(manifest)
+        self._norms = norms_of(manifest)
         self._memories, self._multipliers = memories(manifest), multipliers(manifest)
         super().__init__(manifest)
 

@@ -4,7 +4,7 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetSignal, Signal, Va
 from amaranth.lib import fifo
 from amaranth.lib.stream import Interface as Stream
 
-from rtlstm.hdl.component import Component, In, Out, Struct
+from rtlstm.hdl.component import In, Out, Struct
 from rtlstm.hdl.core.decision import Decision, Ranking
 from rtlstm.hdl.core.layouts import (
     as_vector,
@@ -16,14 +16,14 @@ from rtlstm.hdl.core.layouts import (
     stream_bits,
 )
 from rtlstm.hdl.core.probabilities import Probabilities
-from rtlstm.hdl.core.program_store import program_store
+from rtlstm.hdl.core.program_store import CorePart, program_store
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
 from rtlstm.spec.inventory import memories, steps_held
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import NETWORK_BIT
 
 
-class InputBuffer(Component):
+class InputBuffer(CorePart):
     """Holds two steps' inputs, so that one can arrive while the other is read.
 
     Latency: a step whose last beat is accepted in cycle ``n`` has ``full`` set, and can be read,
@@ -61,10 +61,6 @@ class InputBuffer(Component):
     step: Struct = In(lambda manifest: program_store(manifest).step_layout)
     stopped: Signal = In(1)
     """What is loaded of a step. While stopped, nothing is accepted and what was is forgotten."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        self._manifest, self._program = manifest, program_store(manifest)
-        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -176,7 +172,7 @@ class InputBuffer(Component):
         return m
 
 
-class OutputQueue(Component):
+class OutputQueue(CorePart):
     """Packs emitted results into beats and queues two steps of them, or more.
 
     Where the device decides, the decision takes the place of a step's results, so many cycles later.
@@ -205,7 +201,6 @@ class OutputQueue(Component):
     """The network of the step that reserves, where there are several."""
 
     def __init__(self, manifest: Manifest) -> None:
-        self._manifest, self._program = manifest, program_store(manifest)
         self._memory = memories(manifest)["output queue"]
         super().__init__(manifest)
 

@@ -7,7 +7,7 @@ ask their store for what they need, and do not ask which of the two it is.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, cast
 
@@ -526,7 +526,19 @@ class _StepFields(Component):
         return m
 
 
-class StepPart(Component):
+class CorePart(Component):
+    """A component whose ports and contents are functions of a build."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        super().__init__(manifest)
+
+    @cached_property
+    def _program(self) -> ProgramStore:
+        return program_store(self._manifest)
+
+
+class StepPart(CorePart):
     """A component that counts the values of steps."""
 
     shape: Signal = In(lambda manifest: 32 * manifest.parameters.networks)

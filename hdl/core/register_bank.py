@@ -2,10 +2,10 @@
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
 
-from rtlstm.hdl.component import Component, In, Out
+from rtlstm.hdl.component import In, Out
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.layouts import number_bits, row_bits
-from rtlstm.hdl.core.program_store import program_store
+from rtlstm.hdl.core.program_store import CorePart
 from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import REGISTERS, Field, Register
@@ -20,7 +20,7 @@ _READABLE: list[Register] = [
 ]
 
 
-class RegisterBank(Component):
+class RegisterBank(CorePart):
     """What is kept, counted and told in the core's registers, each field at its bits of the map.
 
     Latency: a register's value comes two cycles after its address. Throughput: one access per cycle. Counters
@@ -57,7 +57,6 @@ class RegisterBank(Component):
     """What the counters count, as those of :class:`rtlstm.hdl.core.memory_window.MemoryWindow`."""
 
     def __init__(self, manifest: Manifest) -> None:
-        self._manifest, self._program = manifest, program_store(manifest)
         # Where the fields that a host writes are kept.
         self._kept: dict[Register, dict[str, str]] = {
             Register.STREAM: {"": "stream"},

@@ -24,8 +24,9 @@ from typing import Any, TypeVar
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
-from rtlstm.hdl.component import Component, In, Out, Struct
+from rtlstm.hdl.component import In, Out, Struct
 from rtlstm.hdl.core.layouts import result_layout, row_bits
+from rtlstm.hdl.core.program_store import CorePart
 from rtlstm.hdl.core.unit import ActivationUnit
 from rtlstm.hdl.primitives.pipeline import delay, delay_event
 from rtlstm.hdl.primitives.staged import Staged, combine
@@ -86,7 +87,7 @@ def of_norm(number: Value, keys: Sequence[K], value: Callable[[K], Value]) -> Va
     return found
 
 
-class Statistics(Component):
+class Statistics(CorePart):
     """Sums a vector's values and their squares; finds the root that divides its deviations.
 
     Latency: :func:`spread_stage` cycles from the vector's last results to its scaled variance, and
@@ -115,7 +116,7 @@ class Statistics(Component):
     """The table's word, for read-back."""
 
     def __init__(self, manifest: Manifest) -> None:
-        self._manifest, self._norms = manifest, norms_of(manifest)
+        self._norms = norms_of(manifest)
         self._bits = spread_bits(manifest)
         super().__init__(manifest)
 

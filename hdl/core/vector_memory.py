@@ -25,6 +25,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from rtlstm.hdl.component import Component, In, Out, Struct
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.layouts import DelayLine, result_layout, result_words, vector_bits
+from rtlstm.hdl.core.program_store import CorePart
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
@@ -214,7 +215,7 @@ def _values(manifest: Manifest) -> int:
     return manifest.parameters.values_stored * manifest.numerics.data_bits
 
 
-class ResultWords(Component):
+class ResultWords(CorePart):
     """Gives each beat's results as words of ``macs`` values, where they fill several.
 
     With ``parameters.words_per_beat`` words and results that are there in cycle ``t``:
@@ -244,7 +245,6 @@ class ResultWords(Component):
     """Its values: the second for single rows, and for all words but a beat's first."""
 
     def __init__(self, manifest: Manifest) -> None:
-        self._manifest = manifest
         self._values = manifest.parameters.values_stored
         super().__init__(manifest)
 

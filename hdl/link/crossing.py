@@ -14,7 +14,7 @@ from amaranth.lib.cdc import FFSynchronizer
 
 from rtlstm.hdl.component import Component, Domain, In, Out, Ports, connect_some
 from rtlstm.hdl.core.core import CoreSide
-from rtlstm.hdl.core.program_store import program_store
+from rtlstm.hdl.core.program_store import CorePart, program_store
 from rtlstm.hdl.link.datagrams import DatagramLink, DatagramPorts
 from rtlstm.hdl.link.raw import RawLinkDevice
 from rtlstm.hdl.link.serial_link import LinkDevice, SerialLink, SerialPorts
@@ -148,12 +148,8 @@ class SpiBytes(SpiWires, Component):
         m.d.comb += self.waiting.eq(full[0] | full[1])
 
 
-class SpiLink(SpiPorts, CoreSide, Component):
+class SpiLink(SpiPorts, CoreSide, CorePart):
     """The link on SPI; see :class:`~rtlstm.hdl.link.serial_link.LinkDevice`."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        self._manifest = manifest
-        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -167,15 +163,11 @@ class SpiLink(SpiPorts, CoreSide, Component):
         return m
 
 
-class RawSpiLink(RawSpiPorts, CoreSide, Component):
+class RawSpiLink(RawSpiPorts, CoreSide, CorePart):
     """The same with the raw mode (:class:`~rtlstm.hdl.link.raw.RawSteps`), by a second wire that selects it.
 
     Each selection is a transfer. A host pauses for eight cycles between two of them.
     """
-
-    def __init__(self, manifest: Manifest) -> None:
-        self._manifest = manifest
-        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -246,7 +238,7 @@ class Handover(Component):
         return m
 
 
-class _Crossing(CoreSide, Component):
+class _Crossing(CoreSide, CorePart):
     """A link in the domain ``link``, for a core in ``sync``.
 
     Its ports away from the core are those of the link. Steps and requests to registers cross the same way,
@@ -256,7 +248,7 @@ class _Crossing(CoreSide, Component):
     def __init__(
         self, manifest: Manifest, link: SerialLink | DatagramLink | SpiLink | RawSpiLink, outside: type[Ports]
     ) -> None:
-        self._manifest, self._link, self._outside = manifest, link, outside.port_names()
+        self._link, self._outside = link, outside.port_names()
         super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:

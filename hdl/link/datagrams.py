@@ -10,6 +10,7 @@ from amaranth.lib.fifo import AsyncFIFO, AsyncFIFOBuffered
 
 from rtlstm.hdl.component import Component, In, Out, Ports, connect_some
 from rtlstm.hdl.core.core import CoreSide
+from rtlstm.hdl.core.program_store import CorePart
 from rtlstm.hdl.link.raw import RawLinkDevice
 from rtlstm.hdl.link.serial_link import LinkDevice
 from rtlstm.spec.errors import ConfigurationError
@@ -136,7 +137,7 @@ class Arrivals(Component):
             m.d[NETWORK] += raw.eq(self.raw)
 
 
-class DatagramLink(DatagramPorts, CoreSide, Component):
+class DatagramLink(DatagramPorts, CoreSide, CorePart):
     """The link on datagrams; see :class:`~rtlstm.hdl.link.serial_link.LinkDevice` and :class:`Arrivals`.
 
     Each frame of the device is a datagram, to the peer that has sent the last one.
@@ -157,7 +158,7 @@ class DatagramLink(DatagramPorts, CoreSide, Component):
     def __init__(
         self, manifest: Manifest, peer: int | None = None, any_peer: bool = False, raw: bool = False
     ) -> None:
-        self._manifest, self._peer, self._any_peer, self._raw = manifest, peer, any_peer, raw
+        self._peer, self._any_peer, self._raw = peer, any_peer, raw
         for what, size in raw_sizes(manifest).items():
             if raw and size > RAW_DATAGRAM_LIMIT:
                 raise ConfigurationError(

@@ -3,10 +3,10 @@
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import stream, wiring
 
-from rtlstm.hdl.component import Component, In, Out, Struct
+from rtlstm.hdl.component import In, Out, Struct
 from rtlstm.hdl.core.core import CoreSide
 from rtlstm.hdl.core.layouts import input_beats, output_beats
-from rtlstm.hdl.core.program_store import StepPart, count_values, program_store, tell_shape
+from rtlstm.hdl.core.program_store import CorePart, StepPart, count_values, program_store, tell_shape
 from rtlstm.hdl.link.memories import REQUEST
 from rtlstm.spec.link import (
     CRC_BYTES,
@@ -19,7 +19,6 @@ from rtlstm.spec.link import (
     FrameType,
     value_bytes,
 )
-from rtlstm.spec.manifest import Manifest
 
 
 class StepFeeder(StepPart):
@@ -39,10 +38,6 @@ class StepFeeder(StepPart):
     """A step has been given to the core, for one cycle; its output is wanted."""
     x: stream.Interface = Out(input_beats)
     """To the core."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        self._manifest, self._program = manifest, program_store(manifest)
-        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -137,10 +132,6 @@ class StepReader(StepPart):
     y: stream.Interface = In(output_beats)
     """From the core."""
 
-    def __init__(self, manifest: Manifest) -> None:
-        self._manifest, self._program = manifest, program_store(manifest)
-        super().__init__(manifest)
-
     def elaborate(self, platform: object) -> Module:
         m = Module()
         bits, beat = self._manifest.numerics.output_bits, self._manifest.parameters.beat_out
@@ -167,7 +158,7 @@ class StepReader(StepPart):
         return m
 
 
-class Executor(CoreSide, Component):
+class Executor(CoreSide, CorePart):
     """Takes requests from their memory, drives the core, and writes responses."""
 
     there: Signal = In(1)
@@ -188,10 +179,6 @@ class Executor(CoreSide, Component):
     """No request is being executed."""
     steps: Signal = Out(32)
     """Steps given to the core."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        self._manifest = manifest
-        super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

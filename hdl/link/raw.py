@@ -71,7 +71,7 @@ class RawSteps(StepPart):
     """What the session wrote to the register STREAM."""
 
     def __init__(self, manifest: Manifest, sized: bool) -> None:
-        self._manifest, self._sized = manifest, sized
+        self._sized = sized
         super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:

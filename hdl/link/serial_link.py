@@ -8,6 +8,7 @@ from amaranth.lib import stream, wiring
 from rtlstm.hdl.component import Component, In, Out, Ports, connect_some
 from rtlstm.hdl.core.core import Core, CoreSide
 from rtlstm.hdl.core.ends import StepEnds
+from rtlstm.hdl.core.program_store import CorePart
 from rtlstm.hdl.link.executor import Executor
 from rtlstm.hdl.link.framing import FrameReceiver, FrameSender
 from rtlstm.hdl.link.memories import RequestMemory, ResponseMemory
@@ -19,7 +20,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY
 
 
-class LinkDevice(CoreSide, Component):
+class LinkDevice(CoreSide, CorePart):
     """The device's side of the protocol in ``docs/link.md``, on streams of bytes.
 
     Parameters
@@ -44,7 +45,7 @@ class LinkDevice(CoreSide, Component):
     """A host has opened a session."""
 
     def __init__(self, manifest: Manifest, crc_bits: int = 1, gapless: bool = False) -> None:
-        self._manifest, self._limits = manifest, link_limits(manifest)
+        self._limits = link_limits(manifest)
         self._crc_bits, self._gapless = crc_bits, gapless
         super().__init__(manifest)
 
@@ -124,7 +125,7 @@ class SerialPorts(Ports):
     """Frames dropped since reset; a host has opened a session."""
 
 
-class SerialLink(SerialPorts, CoreSide, Component):
+class SerialLink(SerialPorts, CoreSide, CorePart):
     """The link on a UART; see :class:`LinkDevice`.
 
     Parameters
@@ -134,7 +135,7 @@ class SerialLink(SerialPorts, CoreSide, Component):
     """
 
     def __init__(self, manifest: Manifest, divisor: Fraction | int) -> None:
-        self._manifest, self._divisor = manifest, check_divisor(divisor)
+        self._divisor = check_divisor(divisor)
         super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:

@@ -4,7 +4,7 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetSignal, Signal, Va
 from amaranth.lib import enum, wiring
 from amaranth.lib.stream import Interface as Stream
 
-from rtlstm.hdl.component import Component, In, Out, Struct
+from rtlstm.hdl.component import In, Out, Struct
 from rtlstm.hdl.core.layouts import (
     as_vector,
     input_beats,
@@ -14,7 +14,7 @@ from rtlstm.hdl.core.layouts import (
     stream_bits,
 )
 from rtlstm.hdl.core.ports import OutputQueue
-from rtlstm.hdl.core.program_store import program_store
+from rtlstm.hdl.core.program_store import CorePart, program_store
 from rtlstm.hdl.primitives.pipeline import ReadPort, WritePort, delay, delay_event, lookup, storage
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
@@ -32,7 +32,7 @@ class _Phase(enum.Enum):
     GIVE = 3
 
 
-class SequenceMemory(Component):
+class SequenceMemory(CorePart):
     """Takes a sequence in, lets every pass read one half of it and write the other, gives the output.
 
     Outputs that are wider than other results have a memory for their upper bits.
@@ -76,7 +76,6 @@ class SequenceMemory(Component):
 
     def __init__(self, manifest: Manifest) -> None:
         assert manifest.sequence is not None
-        self._manifest, self._program = manifest, program_store(manifest)
         self._plan = manifest.sequence
         self._specs = memories(manifest)
         self._rows = row_bits(self._plan.rows)

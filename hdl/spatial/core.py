@@ -6,10 +6,10 @@ from dataclasses import replace
 from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal, Value, signed
 from amaranth.lib import fifo, wiring
 
-from rtlstm.hdl.component import Component
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.core import CorePorts
 from rtlstm.hdl.core.memory_window import MemoryWindow
+from rtlstm.hdl.core.program_store import CorePart
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
 from rtlstm.hdl.primitives.staged import Staged
 from rtlstm.hdl.spatial.layers import (
@@ -30,7 +30,7 @@ from rtlstm.spec.program.spatial import gives_h
 from rtlstm.spec.registers import Region
 
 
-class SpatialCore(CorePorts, Component):
+class SpatialCore(CorePorts, CorePart):
     """A network whose weights are constants of the hardware.
 
     Latency and throughput: ``manifest.cycles``, exact. Results: :class:`rtlstm.sim.golden.Golden`, exact.
@@ -39,7 +39,7 @@ class SpatialCore(CorePorts, Component):
     """
 
     def __init__(self, manifest: Manifest) -> None:
-        self._manifest, self._schedule = manifest, manifest.spatial_schedule
+        self._schedule = manifest.spatial_schedule
         super().__init__(manifest)
 
     def elaborate(self, platform: object) -> Module:
