@@ -5,7 +5,7 @@ A framework's graph says what stands on each side, and the reader what the core 
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from rtlstm.gen.frontends import ReadOptions, ReadResult, _builder, _read
 from rtlstm.gen.frontends.axes import Axes
@@ -123,25 +123,34 @@ class Cut:
     recurrent: tuple[tuple[Node, tuple[int, ...]], ...]
     begun: bool
 
+    def ranks(self, part: int, numbers: Sequence[int]) -> list[int]:
+        """Return the places of layers among those that have an h (``part`` 0), or a c (1)."""
+        layers = self.read.network.pseudo_layers
+        those = [at for at, layer in enumerate(layers) if part == 0 or layer.kind == "lstm"]
+        return [those.index(at) for at in numbers]
 
-def find_cut(source: Any, options: ReadOptions, name: str | None, fits: Callable[[Cut], None]) -> Cut:
-    """Read as much of a model as the core can compute, and as the model can be cut around.
+
+Plan = TypeVar("Plan")
+
+
+def find_cut(source: Any, options: ReadOptions, name: str | None, plan: Callable[[Cut], Plan]) -> Plan:
+    """Read as much of a model as the core can compute, and as the model can be cut around; plan that cut.
 
     The core begins as the reader begins, or else with the first recurrent layer. Without ``output`` it ends
-    as late as possible. ``fits`` raises a ModelError if the model cannot be cut there.
+    as late as possible. ``plan`` raises a ModelError if the model cannot be cut there.
 
     Raises ModelError if nothing can be cut out: what was said first.
     """
     problems: list[str] = []
     asked = options
     while True:
-        found = _try(source, asked, name, fits, problems)
-        if isinstance(found, Cut):
-            return found
+        made, found = _try(source, asked, name, plan, problems)
+        if made is not None:
+            return made
         for tensor in _candidates(found) if options.output is None else ():
-            cut = _try(source, asked.replace(output=tensor), name, fits, problems)
-            if isinstance(cut, Cut):
-                return cut
+            made, _ = _try(source, asked.replace(output=tensor), name, plan, problems)
+            if made is not None:
+                return made
         nodes = [] if found is None else [node for node in found.graph.nodes if is_recurrent(node)]
         if not nodes or asked.lstm is not None or asked.begin is not None:
             raise ModelError(problems[0])
@@ -149,19 +158,15 @@ def find_cut(source: Any, options: ReadOptions, name: str | None, fits: Callable
 
 
 def _try(
-    source: Any, options: ReadOptions, name: str | None, fits: Callable[[Cut], None], problems: list[str]
-) -> Cut | Found | None:
-    """A cut; or what was found if there is none, and ``problems`` gets the reason."""
+    source: Any, options: ReadOptions, name: str | None, plan: Callable[[Cut], Plan], problems: list[str]
+) -> tuple[Plan | None, Found | None]:
+    """The plan of a cut, and what was found; without a plan, ``problems`` gets the reason."""
     report = _builder(source, name)
     try:
-        cut = _cut(_read(source, options, report), report.found, options)
-        fits(cut)
+        return plan(_cut(_read(source, options, report), report.found, options)), report.found
     except ModelError as error:
         problems.append(str(error))
-    else:
-        return cut
-    found: Found | None = report.found
-    return found
+    return None, report.found
 
 
 def _candidates(found: Found | None) -> list[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -110,15 +110,9 @@ def split_onnx(path: Path, options: ReadOptions, name: str | None) -> OnnxSplit:
     """
     model = load_onnx(path)
     graph, _ = take_branches(model, options.branches)
-    plan: list[_Plan] = []
-
-    def fits(cut: Cut) -> None:
-        plan[:] = [_Plan(model, graph, cut)]
-
-    read = find_cut(path, options, name, fits).read
-    found = plan[0]
+    found = find_cut(path, options, name, partial(_Plan, model, graph))
     front, core = found.front()
-    return OnnxSplit(front, read, found.back(), core, found.cut.order.sequences_first)
+    return OnnxSplit(front, found.cut.read, found.back(), core, found.cut.order.sequences_first)
 
 
 @dataclass(eq=False)
@@ -285,17 +279,11 @@ class _Plan:
                 key = ("core_h_n", "core_c_n")[which]
                 if key not in [item.name for item in part.inputs]:
                     part.inputs.append(self._floats(key, ("layers", "N", "H")))
-                moves: list[tuple[str, Any]] = [("gather", [0, self._ranks(which, numbers)])]
+                moves: list[tuple[str, Any]] = [("gather", [0, self.cut.ranks(which, numbers)])]
                 part.move(key, [*moves, *([("transpose", [1, 0, 2])] if swap else [])], name, part.before)
         part.inputs += [self._info(name) for name in self.past]
         part.outputs = list(self.model.graph.output)
         return part.model()
-
-    def _ranks(self, which: int, numbers: Sequence[int]) -> list[int]:
-        """The numbers of layers among those that have an h, or a c."""
-        layers = self.cut.read.network.pseudo_layers
-        those = [at for at, layer in enumerate(layers) if which == 0 or layer.kind == "lstm"]
-        return [those.index(at) for at in numbers]
 
     def _add_end(self, part: _Part, end: Any) -> None:
         tags = self.cut.order.run_tags()

@@ -129,14 +129,8 @@ class _Alone(nn.Module):  # type: ignore[misc]
 
 
 def _divided(module: nn.Module, options: ReadOptions, name: str) -> Split:
-    plan: list[_Plan] = []
-    traced = _traced(module)
-
-    def fits(cut: Cut) -> None:
-        plan[:] = [_Plan(module, traced, cut)]
-
-    read = find_cut(module, options, name, fits).read
-    return Split(plan[0].front(), read, plan[0].back())
+    plan = find_cut(module, options, name, partial(_Plan, module, _traced(module)))
+    return Split(plan.front(), plan.cut.read, plan.back())
 
 
 class _Nodes(Wiring[fx.Node]):
@@ -347,9 +341,8 @@ class Back(nn.Module):  # type: ignore[misc]
         if value in self._ends:
             return self._end(self._ends[value], isinstance(value, Packed), y, past)
         part, numbers = self._states[value]
-        layers = self._cut.read.network.pseudo_layers
-        ranks = [at for at, layer in enumerate(layers) if part == 0 or isinstance(layer, Lstm)]
-        found = [torch.as_tensor(state[part][ranks.index(at)]).to(past.form.like) for at in numbers]
+        ranks = self._cut.ranks(part, numbers)
+        found = [torch.as_tensor(state[part][at]).to(past.form.like) for at in ranks]
         return found[0] if self._is_cell(value) else torch.stack(found)
 
     def _is_cell(self, tensor: str) -> bool:
