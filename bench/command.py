@@ -32,6 +32,13 @@ class _Spread(TypedDict):
 
 
 _ASSUMED = "a clock with ? is assumed; others are post-route, by 'rtlstm implement' on the build"
+_WITHOUT = {
+    "--profile": ("--estimates", "--link", "--quick", "--no-rtl"),
+    "--goals": ("--estimates", "--link", "--accuracy", "--profile"),
+    "--accuracy": ("--estimates", "--link", "--no-rtl", "--device", "--profile"),
+    "--boards": ("--estimates", "--link", "--accuracy", "--goals", "--no-rtl", "--device", "--profile"),
+}
+"""Options of measurements, and those that each goes without."""
 _BUSY = 0.5
 """Load average above which times are not to be trusted."""
 
@@ -147,33 +154,26 @@ def bench(
         files = _Files(save, csv)
         if not 0 < clock < 1e5:
             raise ConfigurationError(f"--clock must be a frequency in MHz, more than 0, not {clock:g}")
-        if profile is not None and (estimates or link):
-            raise ConfigurationError(
-                "--profile is a measurement of its own: leave out --estimates and --link"
-            )
-        if profile is not None and (quick or no_rtl):
-            raise ConfigurationError(
-                "--profile simulates no RTL and has all its steps: leave out --quick and --no-rtl"
-            )
-        if goals and (estimates or link or accuracy or profile is not None):
-            raise ConfigurationError(
-                "--goals is for networks: leave it out with --estimates, --link, --accuracy and --profile"
-            )
-        if accuracy and (estimates or link or no_rtl or device or profile is not None):
-            raise ConfigurationError(
-                "--accuracy is a measurement of its own, which simulates no RTL: leave out --estimates, "
-                "--link, --no-rtl, --device and --profile"
-            )
+        given = {
+            "--accuracy": accuracy,
+            "--boards": boards,
+            "--device": device,
+            "--estimates": estimates,
+            "--goals": goals,
+            "--link": link,
+            "--no-rtl": no_rtl,
+            "--profile": profile,
+            "--quick": quick,
+        }
+        for what, others in _WITHOUT.items():
+            if given[what] and any(given[each] for each in others):
+                why = "is for networks" if what == "--goals" else "is a measurement of its own"
+                raise ConfigurationError(f"{what} {why}: leave out {', '.join(others)}")
         if finetuned and not accuracy:
             raise ConfigurationError("--finetuned needs --accuracy: give both, or leave out --finetuned")
         if finetuned and quick:
             raise ConfigurationError(
                 "--finetuned is for weights of 4 to 2 bits, which --quick leaves out: leave out one of both"
-            )
-        if boards and (estimates or link or accuracy or goals or no_rtl or device or profile is not None):
-            raise ConfigurationError(
-                "--boards is a measurement of its own: leave out --estimates, --link, --accuracy, --goals, "
-                "--no-rtl, --device and --profile"
             )
         alone = estimates or boards or board is not None or profile is not None
         if alone and (workers is not None or scheduler is not None):

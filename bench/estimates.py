@@ -92,37 +92,18 @@ class EstimateResult(Record):
         return (self.multipliers, self.block_rams) == (self.estimated_multipliers, self.estimated_block_rams)
 
 
-def _case(
-    name: str,
-    device: str,
-    shape: str,
-    bits: tuple[int, ...],
-    *,
-    cell: Literal["lstm", "gru"] = "lstm",
-    lstm_only: bool = False,
-    units: int | None = None,
-    loop_registers: int | None = None,
-    quick: bool = False,
-    **sizes: Any,
-) -> EstimateCase:
-    """Return a case; ``bits`` are those of weights, data and, if there are four, gates and cell states."""
+def _case(name: str, device: str, shape: str, bits: tuple[int, ...], **more: Any) -> EstimateCase:
+    """Return a case; ``bits`` are those of weights, data and, if there are four, gates and cell states.
+
+    ``more`` are other fields, and sizes.
+    """
+    fields = {key: more.pop(key) for key in [*more] if key in EstimateCase.model_fields}
     names = ("weight_bits", "data_bits", "gate_bits", "cell_bits")
     formats = dict(zip(names, bits, strict=False))
     # Outputs have the bits of the data, as when these were measured.
-    tables = sizes.get("tables", "interpolated")
+    tables = more.get("tables", "interpolated")
     settings = QuantizationSettings(**formats, output_bits=formats["data_bits"], tables=tables)
-    return EstimateCase(
-        name=name,
-        device=device,
-        shape=shape,
-        settings=settings,
-        sizes=sizes,
-        cell=cell,
-        lstm_only=lstm_only,
-        units=units,
-        loop_registers=loop_registers,
-        quick=quick,
-    )
+    return EstimateCase(name=name, device=device, shape=shape, settings=settings, sizes=more, **fields)
 
 
 _ECP5, _UP5K, _HX8K, _GW2A, _LIFCL = "lfe5u-85f", "up5k", "hx8k", "gw2a-18", "lifcl-40"

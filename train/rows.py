@@ -39,10 +39,10 @@ class LayerRows(torch.nn.Module):
         self.plan = plan
         self.log_limits = torch.nn.ParameterList()
         """Logarithms to the base 2 of the rows' limits, ``(rows,)`` for each vector that is read."""
-        for weights, source in zip(plan.matrices, plan.sources, strict=True):
+        for weights, source in zip(plan.layer.matrices, plan.sources, strict=True):
             first = torch.tensor(self._limits(weights, source), dtype=torch.get_default_dtype())
             self.log_limits.append(torch.nn.Parameter(first, trained))
-        for name, weights in zip(_NAMES, plan.matrices, strict=False):
+        for name, weights in zip(_NAMES, plan.layer.matrices, strict=False):
             self.register_buffer(f"kept_{name}", torch.ones(weights.shape, dtype=torch.bool))
         self.fixed: dict[str, tuple[Any, Any]] | None = None
         """By the arrays' names which weights are fixed, and to what; others are not rounded then. None: all

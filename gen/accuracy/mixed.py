@@ -181,11 +181,6 @@ def _nodes(layer: ArrayLayer, network: QuantizedNetwork, index: int) -> tuple[in
     return nodes
 
 
-def _matrices(layer: QuantizedLayer) -> list[NDArray[Any]]:
-    """Return the matrices of a layer."""
-    return [layer.weight] if isinstance(layer, QuantizedDense) else [layer.w_ih, layer.w_hh]
-
-
 _MOST_UNITS, _MOST_SHARE, _OTHER_SHARE = 2.0, 0.25, 0.95
 """Rounding changes weights by less (root mean square): by so many units and a share of the weights, or by a
 share of few bits. Some weights change by more than half a unit, so that the changes of a row cancel."""
@@ -194,7 +189,9 @@ share of few bits. Some weights change by more than half a unit, so that the cha
 def _check_weights(found: Sequence[FloatLayer], network: QuantizedNetwork) -> None:
     """Refuse a model that rounding does not make the build's weights of."""
     for mine, integers, shape in zip(found, network.layers, network.shapes, strict=True):
-        for floats, codes in zip(_matrices(mine.layer), _matrices(integers), strict=True):
+        for ours, theirs in zip(row_parts(mine.layer), row_parts(integers), strict=True):
+            floats: NDArray[Any] = ours.weights
+            codes = theirs.weights
             # A weight at the limit may have been larger.
             change = np.where(np.abs(codes) < np.abs(codes).max(), np.abs(floats - codes), 0.0)
             rms, size = (float(np.sqrt(np.mean(values**2))) for values in (change, floats))

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Annotated, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from rtlstm.fpga.fit import Fit, FitRequest, fit_device
@@ -424,8 +423,8 @@ def _changes(
         if layer.kind in ("product", "norm") or layer.copies:  # They only copy.
             continue
         target = (shapes[index].output if layer.linear else numerics.preactivation).fraction + GUARD_BITS
-        values, steps = (_matrices(one) for one in (layer, its))
-        parts = zip(row_parts(quantised.layers[index]), quantised.sources(index), values, steps, strict=True)
+        matrices = quantised.sources(index), layer.matrices, its.matrices
+        parts = zip(row_parts(quantised.layers[index]), *matrices, strict=True)
         for part, source, value, step in parts:
             if not step.any():
                 continue
@@ -442,10 +441,6 @@ def _changes(
                 text=change_text(change, step),
                 scale_bits=bits if only_steps and change.any() else 0,
             )
-
-
-def _matrices(layer: ArrayLayer) -> list[NDArray[np.float64]]:
-    return [part for part in (layer.w_in, layer.w_rec) if part is not None]
 
 
 _Fields = dict[str, int | str]

@@ -15,7 +15,7 @@ from rtlstm.sim.reference import FloatResult, FloatState, run_float
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.network import Network
-from rtlstm.spec.numerics import QuantizedDense, QuantizedNetwork
+from rtlstm.spec.numerics import QuantizedNetwork, row_parts
 from rtlstm.spec.record import Record, few_digits
 
 _WORK = 400_000_000
@@ -94,13 +94,9 @@ def find_losses(
 
 def _weight_losses(network: Network, quantised: QuantizedNetwork) -> Iterator[Loss]:
     for layer, integers in zip(lower(unfold(network))[0], quantised.layers, strict=True):
-        if isinstance(integers, QuantizedDense):
-            floats, codes = [layer.w_in], [integers.weight]
-        else:
-            assert layer.w_rec is not None
-            floats, codes = [layer.w_in, layer.w_rec], [integers.w_ih, integers.w_hh]
-        values = np.concatenate([matrix.ravel() for matrix in floats])
-        yield _loss(f"weights of {layer.name}", values, np.concatenate([matrix.ravel() for matrix in codes]))
+        values = np.concatenate([matrix.ravel() for matrix in layer.matrices])
+        codes = np.concatenate([part.weights.ravel() for part in row_parts(integers)])
+        yield _loss(f"weights of {layer.name}", values, codes)
 
 
 def _loss(quantity: str, values: NDArray[np.float64], codes: IntArray, columns: bool = False) -> Loss:

@@ -77,6 +77,11 @@ class ArrayLayer:
         return self.w_rec is not None
 
     @property
+    def matrices(self) -> tuple[Floats, ...]:
+        """The weights for each vector that it reads."""
+        return (self.w_in,) if self.w_rec is None else (self.w_in, self.w_rec)
+
+    @property
     def before(self) -> int:
         """How many layers before this one the layer is whose results it reads."""
         return steps_back(self.kind, self.skips)

@@ -397,12 +397,6 @@ class RowPlan:
     few_digits: bool = False
     """Whether weights for h have few signed digits."""
 
-    @property
-    def matrices(self) -> tuple[Floats, ...]:
-        """The weights for each vector that the layer reads."""
-        layer = self.layer
-        return (layer.w_in,) if layer.w_rec is None else (layer.w_in, layer.w_rec)
-
     def finest_scales(self, weights: Floats, source: int) -> IntArray:
         """Return each row's accumulator fraction bits: the finest at which its weights fit.
 
@@ -424,12 +418,12 @@ class RowPlan:
         it keeps integers that it has."""
         found = self._round(moments)
         if self.few_digits and self.layer.w_rec is not None:
-            return limit_digits(found, np.concatenate(self.matrices, axis=1), moments)
+            return limit_digits(found, np.concatenate(self.layer.matrices, axis=1), moments)
         return found
 
     def _round(self, moments: Moments | None) -> RoundedRows:
-        pairs = list(zip(self.matrices, self.sources, strict=True))
-        free = np.ones(len(self.matrices[0]), dtype=np.bool_)
+        pairs = list(zip(self.layer.matrices, self.sources, strict=True))
+        free = np.ones(len(self.layer.matrices[0]), dtype=np.bool_)
         if self.scale_bits:
             rows = [self._scaled(*pair) for pair in pairs]
             nearest = RoundedRows(
@@ -441,11 +435,13 @@ class RowPlan:
             free = ~np.any([each.kept for each in rows], axis=0)
         else:
             fractions = tuple(self.finest_scales(*pair) - pair[1] for pair in pairs)
-            nearest = round_nearest(self.form, self.matrices, fractions)
+            nearest = round_nearest(self.form, self.layer.matrices, fractions)
         if moments is None or not free.any():
             return nearest
         finest = tuple(self.finest - source for source in self.sources)
-        found = round_cancelling(self.form, self.matrices, nearest.fractions, finest, moments, nearest.scales)
+        found = round_cancelling(
+            self.form, self.layer.matrices, nearest.fractions, finest, moments, nearest.scales
+        )
         if self.most_sum is not None:
             sums = [np.abs(part).sum(axis=1) for part in found.matrices]
             free &= np.max(sums, axis=0) < self.most_sum

@@ -209,14 +209,14 @@ class _Build:
         """Round the weights of a layer's rows."""
         self._check_range(rows)
         if self._plan.trained is not None:
-            return round_nearest(rows.form, rows.matrices, self._plan.trained.fractions[index])
+            return round_nearest(rows.form, rows.layer.matrices, self._plan.trained.fractions[index])
         return rows.round(self._plan.moments[index] if self._plan.moments else None)
 
     def _check_range(self, rows: RowPlan) -> None:
         """Refuse a layer whose sums no accumulator holds."""
         layer = rows.layer
         total, most = np.abs(layer.bias), float(np.abs(layer.bias).max())
-        for weights, fraction in zip(rows.matrices, rows.sources, strict=True):
+        for weights, fraction in zip(layer.matrices, rows.sources, strict=True):
             largest = 2.0 ** (self._plan.hidden_bits - 1 - fraction)
             total = total + np.abs(weights).sum(axis=1) * largest
             most = max(most, float(np.abs(weights).max()))
