@@ -48,9 +48,9 @@ class ArrayLayer:
     origin: int
     """Index of the unfolded network's layer that it is made from; -1 for a skip's copy of the input."""
     w_in: Floats
-    w_rec: Floats | None
     bias: Floats
     cell: Cell
+    w_rec: Floats | None = None
     range_of: RangeName = "output"
     """Which magnitude of the float reference is that of its results."""
     within_one: bool = False
@@ -211,7 +211,6 @@ def _lstm(layer: Lstm, origin: int) -> list[ArrayLayer]:
         name=f"{layer.name}_projection",
         origin=origin,
         w_in=layer.projection,
-        w_rec=None,
         bias=np.zeros(layer.outputs),
         cell=dense_cell(),
         linear=True,
@@ -273,7 +272,6 @@ def _normed_lstm(layer: Lstm, norms: LstmNorms, origin: int) -> list[ArrayLayer]
         name=name,
         origin=origin,
         w_in=np.eye(rows),
-        w_rec=None,
         bias=layer.bias,
         cell=lstm_cell(layer),
         within_one=layer.gate.within_one and layer.output_activation.within_one,
@@ -332,7 +330,6 @@ def _gru(layer: Gru, origin: int) -> list[ArrayLayer]:
         kind="gru_candidate",
         name=f"{layer.name}_candidate",
         w_in=np.concatenate([no_h, no_h, u_n, no_h]),
-        w_rec=None,
         bias=np.zeros(4 * units),
         cell=gru_candidate_cell(layer),
     )
@@ -385,7 +382,6 @@ def _dense(layer: Dense, origin: int) -> ArrayLayer:
         name=layer.name,
         origin=origin,
         w_in=layer.weight,
-        w_rec=None,
         bias=layer.bias,
         cell=dense_cell(layer.function),
         within_one=layer.function.within_one,
@@ -407,7 +403,6 @@ def _product(layer: Product, origin: int, before: list[ArrayLayer]) -> ArrayLaye
         name=layer.name,
         origin=origin,
         w_in=np.concatenate([both, np.zeros_like(both)]),
-        w_rec=None,
         bias=np.zeros(4 * layer.outputs),
         cell=product_cell(),
         within_one=bounded,
@@ -421,7 +416,6 @@ def _norm(layer: Norm, origin: int) -> ArrayLayer:
         name=layer.name,
         origin=origin,
         w_in=np.eye(layer.inputs),
-        w_rec=None,
         bias=np.zeros(layer.outputs),
         cell=norm_cell(layer),
         linear=True,
