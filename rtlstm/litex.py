@@ -96,7 +96,8 @@ def add_core(
         Address of the registers, in a region of the CPU's that is not cached. By default LiteX chooses it.
     name
         Of module and region; by default the build's. LiteX's headers then have ``NAME_BASE``, the address of
-        the registers, and ``NAME_BUILD_NUMBER``, ``NAME_INPUTS``, ``NAME_OUTPUTS`` and ``NAME_STREAMS``.
+        the registers, and ``NAME_BUILD_NUMBER``, ``NAME_INPUTS``, ``NAME_OUTPUTS``, ``NAME_STREAMS`` and
+        ``NAME_NETWORKS``: of several, a stream's number has its network's in the bits from 10 on.
 
     Raises
     ------
@@ -115,6 +116,7 @@ def add_core(
         "INPUTS": manifest.program.inputs,
         "OUTPUTS": manifest.program.outputs,
         "STREAMS": manifest.parameters.streams,
+        "NETWORKS": manifest.parameters.networks,
     }.items():
         soc.add_constant(f"{name}_{what}", value)
     if soc.irq.enabled:

@@ -28,6 +28,7 @@ from cocotb.triggers import Event, Lock, Timer, ValueChange
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.accelerator import Accelerator, Outputs
+from rtlstm.host.device import check_loadable
 from rtlstm.host.mmio import MmioTransport
 from rtlstm.host.raw_values import CodesWarning, Steps, to_caller
 from rtlstm.host.state import State
@@ -142,6 +143,8 @@ class Core:
             )
         self.folder = as_path("the build folder", named)
         """The build folder."""
+        self._folders = {0: self.folder}
+        """Builds that were loaded, by the network that they are."""
         self.dut = dut
         self.manifest = Manifest.load(self.folder)
         """The build that the core holds."""
@@ -270,6 +273,8 @@ class Core:
             self._set_reset(False)
             if self._accelerator is not None:
                 self._accelerator.close_streams()
+                for other in self._accelerator.device.residents.accelerators.values():
+                    other.close_streams()
                 self._stream = None
             self._usable.set()
 
@@ -322,13 +327,45 @@ class Core:
         batch_first: bool | None = None,
         outputs: Outputs = "all",
         pad: Pad = "back",
+        network: int | None = None,
     ) -> tuple[NDArray[Any], State]:
-        """Run whole sequences; see :meth:`rtlstm.Accelerator.run`, whose arguments and results these are."""
-        return await self.call(Accelerator.run, x, lengths, state, batch_first, outputs, pad)
+        """Run whole sequences, of a device of several networks on this one.
 
-    async def stream(self) -> "CoreStream":
-        """Reserve a stream; see :meth:`rtlstm.Accelerator.stream`."""
-        return CoreStream(self, await self.call(Accelerator.stream))
+        The other arguments and the results are those of :meth:`rtlstm.Accelerator.run`.
+        """
+
+        def run(driver: Accelerator) -> tuple[NDArray[Any], State]:
+            chosen: Accelerator = driver if network is None else driver.device.residents.accelerator(network)
+            return chosen.run(x, lengths, state, batch_first, outputs, pad)
+
+        return await self.call(run)
+
+    async def load(self, folder: str | Path, network: int | None = None, verify: bool = False) -> None:
+        """Load another build, as this network of several; see :meth:`rtlstm.Accelerator.load`."""
+        await self.call(Accelerator.load, folder, verify, network)
+        self._folders[network or 0] = as_path("the build folder", folder)
+
+    def expect(self, folder: str | Path) -> None:
+        """Tell the scoreboard of a build that the design itself loads, beside others or in their place.
+
+        Raises
+        ------
+        BuildError
+            If there is no such build.
+        ConfigurationError
+            If it is not for this device.
+        """
+        manifest = Manifest.load(as_path("the build folder", folder))
+        check_loadable(manifest, self.manifest)
+        self.scoreboard.adopt(manifest)
+
+    async def stream(self, network: int | None = None, after: "CoreStream | None" = None) -> "CoreStream":
+        """Reserve a stream, of this network, or to go on after another one, which is closed.
+
+        See :meth:`rtlstm.Accelerator.stream`.
+        """
+        before = after.stream if isinstance(after, CoreStream) else after
+        return CoreStream(self, await self.call(Accelerator.stream, network, before))
 
     async def _default_stream(self) -> "CoreStream":
         if self._stream is None or self._stream.stream.closed:
@@ -357,7 +394,13 @@ class Core:
         """Set ``(h, c)`` of the core's own stream."""
         await (await self._default_stream()).set_state(value)
 
-    async def check(self, x: ArrayLike | None = None, steps: int | None = None, seed: int = 0) -> int:
+    async def check(
+        self,
+        x: ArrayLike | None = None,
+        steps: int | None = None,
+        seed: int = 0,
+        network: int | None = None,
+    ) -> int:
         """Run sequences and compare outputs and final states with the golden model.
 
         Returns the number of words compared.
@@ -371,13 +414,16 @@ class Core:
             Steps of random sequences; by default 64, or as many as the build allows.
         seed
             Of random sequences.
+        network
+            Which of several networks runs them; :meth:`load` has loaded it.
         """
+        folder = self._folders.get(network or 0, self.folder)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CodesWarning)
-            given, first = (random_input(self.manifest, steps, seed), False) if x is None else (x, None)
-            with Accelerator.open(self.folder) as golden:
+            with Accelerator.open(folder) as golden:
+                given, first = (random_input(golden.manifest, steps, seed), False) if x is None else (x, None)
                 wanted = golden.run(given, batch_first=first)
-            found = await self.run(given, batch_first=first)
+            found = await self.run(given, batch_first=first, network=network)
         words = 0
         for name, must, has in zip(("y", "h", "c"), _arrays(wanted), _arrays(found), strict=True):
             for part, (one, other) in enumerate(zip(must, has, strict=True)):
@@ -401,8 +447,9 @@ class Core:
             If none comes for as long as the slowest step takes several times.
         """
         await self._outputs(lambda: 1 - len(self.scoreboard.outputs))
-        _, y = self.scoreboard.outputs.popleft()
-        return to_caller(y[self.manifest.schedule.output_index], self.manifest, np.empty(0))
+        number, y = self.scoreboard.outputs.popleft()
+        manifest, _ = self.scoreboard.build_of(number)
+        return to_caller(y[manifest.schedule.output_index], manifest, np.empty(0))
 
     async def drain(self) -> None:
         """Wait until the core has given the output of every step that it has accepted so far.

@@ -19,7 +19,7 @@ from rtlstm.spec.manifest import Manifest, RegionLayout
 from rtlstm.spec.packing import pack_tables, unpack
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import Command, Region, Register, field
-from rtlstm.spec.residents import held_step, resident_image, split_numbers
+from rtlstm.spec.residents import held_at, held_step, resident_image, split_numbers
 
 _WORD = 0xFFFFFFFF
 _REGION, _BANK = field(Register.SELECT, "REGION"), field(Register.SELECT, "BANK")
@@ -266,6 +266,10 @@ class GoldenDevice(Transport):
                 f"this build has streams 0 to {len(self._zero_state) - 1}, but stream {stream} was named"
             )
         return stream, network
+
+    def holds(self, manifest: Manifest, network: int) -> bool:
+        """Whether the memories of a device of several networks hold the program of this build as this one."""
+        return held_at(self._window.memories[Region.PROGRAM][0], manifest, network) is not None
 
     def _step_of(self, network: int) -> dict[str, int]:
         """The fields of a network's step that the program memory holds; zeros if it is not there."""

@@ -7,7 +7,7 @@ AssertionError, which is how a testbench fails.
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +19,12 @@ from rtlstm.sim.simulated_ports import PortSpec, sign_extend, unpack_beats
 from rtlstm.spec.errors import DeviceError, ImageError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import NETWORK_BIT
 from rtlstm.spec.program.schedule import Schedule, StepSchedule, Timeline, WaveRun
 from rtlstm.spec.program.sequences import SequenceSchedule
 from rtlstm.spec.program.spatial import SpatialSchedule
 from rtlstm.spec.registers import Command, Region, Register, field
+from rtlstm.spec.residents import split_numbers
 
 LATER = -2
 """In place of a cycle that is not known yet."""
@@ -61,17 +63,32 @@ class Prediction(ABC):
     def forget(self, streams: Sequence[int]) -> None:
         """Take note that the recurrent partial sums of streams have become invalid."""
 
+    def begin(self, number: int) -> None:
+        """Take note that a stream was reset, or its state written: one of the network that ``number`` names,
+        if there are several."""
+        self.forget([number])
+
     @abstractmethod
     def settle(self) -> None:
         """Take note that the core is idle: it has finished what followed the steps so far."""
 
 
 class StepPrediction(Prediction):
-    """The prediction for a build that takes time steps one by one."""
+    """The prediction for a build that takes time steps one by one.
 
-    def __init__(self, schedule: StepSchedule) -> None:
-        self._program, self._parameters = schedule.program, schedule.parameters
+    Parameters
+    ----------
+    build_of
+        Gives the build of each network of a device that holds several.
+    """
+
+    def __init__(self, schedule: StepSchedule, build_of: Callable[[int], Manifest] | None = None) -> None:
+        self._parameters, self._build_of = schedule.parameters, build_of
         self._ready: set[int] = set()
+        self._networks: dict[int, int] = {}
+        """Whose state each stream has: after a reset, that of network 0."""
+        self._network, self._program = 0, schedule.program
+        """The network that ran last."""
         self.settle()
 
     def settle(self) -> None:
@@ -82,24 +99,49 @@ class StepPrediction(Prediction):
 
     def complete(self, beats: Sequence[int], stream: int, suppress: bool, last: bool) -> list[int]:
         """Take a step; return the cycle of its last output beat."""
-        timeline, prefetch = self._timeline, False
+        timeline, prefetch, number = self._timeline, False, stream
+        if self._build_of is not None:
+            stream, network = split_numbers(number)
         if self._before is not None:
             prefetch = (
                 self._program.prefetch is not None
-                and stream == self._before
+                and number == self._before
                 and stream in self._ready
                 and timeline.next_is_there(beats)
             )
             if not prefetch:
                 timeline.prepare()
-        _, offered = timeline.step(beats, stream not in self._ready, prefetch, suppress)
+        changed = None if self._build_of is None else self._change(stream, self._build_of(network), network)
+        _, offered = self._timeline.step(beats, stream not in self._ready, prefetch, suppress, changed)
         self._ready.add(stream)
-        self._before = stream
+        self._before = number
         return [offered]
+
+    def _change(self, stream: int, build: Manifest, network: int) -> int | None:
+        """Go on with a network's program; return what :meth:`Timeline.step` asks for if it is another one's,
+        or if the stream's state is."""
+        changed = None
+        if self._networks.get(stream, 0) != network:
+            self._ready.discard(stream)
+            changed = 0
+        before, self._program = self._program, build.program
+        if network != self._network:
+            changed = self._timeline.change(self._program, build.timing)
+        elif self._program is not before:
+            # Another build was loaded in its place, so that the core is idle.
+            self.settle()
+        self._network = self._networks[stream] = network
+        return changed
 
     def forget(self, streams: Sequence[int]) -> None:
         """Take note that partial sums have become invalid."""
         self._ready -= set(streams)
+
+    def begin(self, number: int) -> None:
+        """Take note that a stream was reset, or its state written."""
+        stream, network = (number, 0) if self._build_of is None else split_numbers(number)
+        self._networks[stream] = network
+        self.forget([stream])
 
 
 class WavePrediction(Prediction):
@@ -178,14 +220,16 @@ class SequencePrediction(Prediction):
         """A sequence depends on none before."""
 
 
-def prediction(schedule: Schedule) -> Prediction:
-    """Return a prediction that begins in an idle core."""
+def prediction(schedule: Schedule, build_of: Callable[[int], Manifest] | None = None) -> Prediction:
+    """Return a prediction that begins in an idle core; ``build_of`` is as for :class:`StepPrediction`."""
     if isinstance(schedule, SequenceSchedule):
         return SequencePrediction(schedule)
     if isinstance(schedule, SpatialSchedule):
         return SpatialPrediction(schedule)
     assert isinstance(schedule, StepSchedule)
-    return (StepPrediction if schedule.program.wave is None else WavePrediction)(schedule)
+    if schedule.program.wave is not None:
+        return WavePrediction(schedule)
+    return StepPrediction(schedule, build_of)
 
 
 _STREAM_BEGINS = {Register.COMMAND, Register.DATA}
@@ -200,6 +244,9 @@ class Step:
     number: int
     """Steps before it since the scoreboard was made."""
     stream: int
+    """Its number, which names its network, too, if there are several."""
+    ports: PortSpec
+    """The sizes of its network."""
     y: IntArray
     """What the golden model gives for it, ``(outputs,)``, codes."""
     cycle: int
@@ -232,15 +279,44 @@ class Scoreboard:
         self._data: list[int] = []
         """Words written to DATA that the golden model has not been told yet."""
         self._stream = self._select = 0
+        self._several = manifest.parameters.networks > 1
+        self._builds: dict[str, Manifest] = {}
+        """Builds that a device of several networks may hold, the last one that was named last."""
+        self._held: dict[int, tuple[Manifest, PortSpec]] = {}
+        """Those that its memories were found to hold, by the number of the network."""
         self.adopt(manifest)
+        self._begin()
 
     def adopt(self, manifest: Manifest) -> None:
-        """Expect another build of the same hardware, which is loaded next."""
+        """Expect another build of the same hardware: it is loaded next, or one of several that are there."""
         self._tell()
         self.manifest, self.ports = manifest, PortSpec.from_manifest(manifest)
         self._settling = manifest.settling_cycles
         self._golden.adopt(manifest)
-        self._begin()
+        if not self._several:
+            self._begin()
+        self._builds.pop(manifest.build_hash, None)
+        self._builds[manifest.build_hash] = manifest
+
+    def build_of(self, number: int) -> tuple[Manifest, PortSpec]:
+        """Return the build that a stream's number names, and its sizes.
+
+        Raises AssertionError if a device of several networks holds none that was named with :meth:`adopt`.
+        """
+        if not self._several:
+            return self.manifest, self.ports
+        _, network = split_numbers(number)
+        if network not in self._held:
+            golden = self.golden
+            found = next(
+                (each for each in [*self._builds.values()][::-1] if golden.holds(each, network)), None
+            )
+            assert found is not None, (
+                f"x_stream names network {network}, so its build must be known: load it with "
+                "core.load(folder, network=...), or name it with core.expect(folder) if the design loads it"
+            )
+            self._held[network] = found, PortSpec.from_manifest(found)
+        return self._held[network]
 
     @property
     def golden(self) -> GoldenDevice:
@@ -264,7 +340,8 @@ class Scoreboard:
         self._beats_in: list[tuple[int, int]] = []
         self._beats_out: list[int] = []
         self._sequence: list[tuple[int, IntArray, bool]] = []
-        self._prediction = prediction(self.manifest.schedule)
+        several = (lambda network: self.build_of(network << NETWORK_BIT)[0]) if self._several else None
+        self._prediction = prediction(self.manifest.schedule, several)
         self._predicted = True
         self._idle_since = self._ready_from = -1 << 62
 
@@ -272,14 +349,18 @@ class Scoreboard:
         """The core was reset: every stream begins anew, and a loadable core has no program."""
         self._tell()
         self._golden.restart()
+        self._held.clear()
         self._begin()
 
     def wrote(self, register: int, word: int, cycle: int) -> None:
         """A write to one of the core's registers was accepted."""
         if register == Register.DATA:
             self._data.append(word)
-            if _REGION.of(self._select) not in _STATES:
+            region = _REGION.of(self._select)
+            if region not in _STATES:
                 self._prediction.forget(range(self.manifest.parameters.streams))
+            if region == Region.PROGRAM:
+                self._held.clear()
         else:
             self._tell()
             self._golden.write(Register(register), [word])
@@ -288,7 +369,7 @@ class Scoreboard:
         elif register == Register.STREAM:
             self._stream = word
         elif register == Register.COMMAND and word in set(Command):
-            self._prediction.forget([self._stream])
+            self._prediction.begin(self._stream)
         if register in _STREAM_BEGINS:
             self._opened(cycle)
 
@@ -314,13 +395,13 @@ class Scoreboard:
 
     def input_beat(self, data: int, stream: int, suppress: bool, last: bool, cycle: int) -> None:
         """An input beat was accepted."""
-        ports = self.ports
+        manifest, ports = self.build_of(stream)
         begins = not self._beats_in and not self.due
         if begins and not self._predicted and cycle > self._idle_since + self._settling:
             # Once outputs were held back, only an idle core's cycles are known again.
             self._prediction.settle()
             self._predicted = True
-        if not self._beats_in and cycle <= self._ready_from and not self.manifest.schedule.prepares:
+        if not self._beats_in and cycle <= self._ready_from and not manifest.schedule.prepares:
             # The core may still be loading its first operation.
             self._predicted = False
         self._beats_in.append((cycle, data))
@@ -345,26 +426,31 @@ class Scoreboard:
         ends = np.zeros(len(steps), dtype=bool)
         ends[-1] = last
         streams = np.array([stream for stream, _, _ in steps], dtype=np.int64)
-        highest = self.manifest.parameters.streams - 1
-        assert (streams <= highest).all(), f"x_stream must be 0 to {highest}, not {streams.max()}"
+        manifest, ports = self.build_of(int(streams[0]))
+        highest = manifest.parameters.streams - 1
+        numbers = split_numbers(streams)[0] if self._several else streams
+        assert (numbers <= highest).all(), f"x_stream must be 0 to {highest}, not {numbers.max()}"
         # A step without an output keeps the core busy, too.
         self._idle_since = max(self._idle_since, accepted)
         x = np.array([x for _, x, _ in steps], dtype=np.int64)
         first = self.steps - len(steps)
+        golden = self.golden
+        if golden.manifest is not manifest:
+            golden.adopt(manifest)
         try:
-            y = self.golden.run_steps(Steps(streams, x, marks, ends))
+            y = golden.run_steps(Steps(streams, x, marks, ends))
         except (ImageError, DeviceError) as error:
             raise AssertionError(
                 f"step {first} was accepted before weights and tables were loaded completely ({error})"
             ) from None
         for index in np.flatnonzero(~marks).tolist():
             cycle = predicted[index] if self._predicted else -1
-            self.due.append(Step(first + index, int(streams[index]), y[index], cycle, accepted))
+            self.due.append(Step(first + index, int(streams[index]), ports, y[index], cycle, accepted))
 
     def output_beat(self, data: int, stream: int, last: bool, offered: int, accepted: int) -> None:
         """An output beat was accepted; ``offered`` is the first cycle that offered it."""
         assert self.due, f"y offers a beat in cycle {offered}, but no step's output is due"
-        step, ports = self.due[0], self.ports
+        step, ports = self.due[0], self.due[0].ports
         where = f"step {step.number}, beat {len(self._beats_out)}"
         self._beats_out.append(data)
         ends = len(self._beats_out) == ports.beats_out

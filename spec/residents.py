@@ -99,8 +99,8 @@ def resident_image(memories: Mapping[Region, WordArray], manifest: Manifest, num
     Raises DeviceError if they do not hold this program.
     """
     program = memories[Region.PROGRAM][0]
-    bases = _bases(program, manifest, number)
-    if bases is None or not _holds(program, manifest, number, bases):
+    bases = held_at(program, manifest, number)
+    if bases is None:
         raise DeviceError(
             f"the device must hold the program of {manifest.name!r} as network {number}, but holds another "
             "or a part of it; load the build again"
@@ -122,15 +122,8 @@ def resident_image(memories: Mapping[Region, WordArray], manifest: Manifest, num
     return WeightImage(build_hash=manifest.build_hash, regions=regions)
 
 
-def _holds(program: WordArray, manifest: Manifest, number: int, bases: Bases) -> bool:
-    """Whether these rows hold a program that begins there."""
-    ops, step = program_words(manifest, bases)
-    held = program[bases.operations : bases.operations + len(ops)]
-    return np.array_equal(held, ops) and np.array_equal(program[step_row(manifest, number)], step[0])
-
-
-def _bases(program: WordArray, manifest: Manifest, number: int) -> Bases | None:
-    """Return where a program begins, as it says itself; None if it says nothing."""
+def held_at(program: WordArray, manifest: Manifest, number: int) -> Bases | None:
+    """Return where a build's program begins in these rows, as it says itself; None if they hold another."""
     step = held_step(program, manifest, number)
     first = step["begin"]
     if not step["present"] or first >= manifest.capacity.operations:
@@ -138,7 +131,10 @@ def _bases(program: WordArray, manifest: Manifest, number: int) -> Bases | None:
     memories = manifest.program_memories.values()
     op = _fields(program[first], {name: width for widths in memories for name, width in widths.items()})
     # The first operation has the first rows of everything, and adds biases.
-    return Bases(operations=first, weight_rows=op["weights"], shift_rows=op["shift"], bias_rows=op["addend"])
+    bases = Bases(operations=first, weight_rows=op["weights"], shift_rows=op["shift"], bias_rows=op["addend"])
+    ops, held = program_words(manifest, bases)
+    same = np.array_equal(program[first : first + len(ops)], ops)
+    return bases if same and np.array_equal(program[step_row(manifest, number)], held[0]) else None
 
 
 def held_step(program: WordArray, manifest: Manifest, number: int) -> dict[str, int]:

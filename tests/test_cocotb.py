@@ -2,18 +2,22 @@
 
 import ast
 import json
+import os
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 from support.bus_builds import write_build
+from support.loadable_builds import build_for, make_device, stacked
 from support.paths import TESTS
 from support.quick import quick
 
+from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.sim.cocotb_core import _active_low
 from rtlstm.sim.cocotb_run import Design, Simulator, TestRun, build_design, run_tests
 from rtlstm.spec.buses import BusName
+from rtlstm.spec.parameters import Parameters
 
 pytestmark = pytest.mark.rtl
 
@@ -43,6 +47,26 @@ def test_core_on_a_bus(bus: BusName, tmp_path: Path) -> None:
     folder = tmp_path / "build"
     write_build(folder, bus)
     assert failures(run_tests(CORE, folder, build_design(folder), "icarus", tmp_path / "run")) == []
+
+
+@pytest.mark.parametrize(
+    ("simulator", "bus"),
+    quick(
+        [("icarus", "none"), ("verilator", "none"), ("icarus", "axi"), ("icarus", "wishbone")],
+        ("icarus", "none"),
+    ),
+)
+def test_device_of_two_networks(simulator: Simulator, bus: BusName, pristine: Path, tmp_path: Path) -> None:
+    """Steps of both, an encoder's stream handed to a decoder, each bit and cycle; resets and new loads."""
+    parameters = Parameters(lanes=8, macs=4, streams=2, beat_in=2, bus=bus)
+    encoder = make_device(stacked(3, 6), parameters, networks=2, operations=40, weight_rows=100)
+    decoder = build_for(stacked(4, 6, dense=((9, "identity"),), seed=2), encoder)
+    verilog = core_to_verilog(encoder.manifest)
+    folders = [build.save(tmp_path / str(number), verilog) for number, build in enumerate((encoder, decoder))]
+    variables = {"NETWORKS": os.pathsep.join(map(str, folders)), "FOREIGN": str(pristine)}
+    module, design = MODULES / "residents_testbench.py", build_design(folders[0])
+    run = run_tests(module, folders[0], design, simulator, tmp_path / "run", variables=variables)
+    assert failures(run) == [] and len(run.outcomes) == 3
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Splits a model: the core as a build, and what stands in front of it and behind it as it was."""
 
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.builds.compiled import OPTIONS, Build, compile
-from rtlstm.gen.frontends import ReadOptions, is_module
+from rtlstm.gen.frontends import ReadOptions, is_live, is_module
 from rtlstm.gen.frontends.reading import ReadResult
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.files import as_path
@@ -29,7 +30,7 @@ def split(
 
     The core is all that rtlstm can read: from the first recurrent layer, or what it can compute in front of
     that, to the last tensor that all of the rest can be computed from. The build is calibrated on what the
-    part in front makes of ``x``. Of a module of PyTorch both parts are modules:
+    part in front makes of ``x``. Of a module of PyTorch, and of an exported program, both parts are modules:
 
     >>> front, build, back = rtlstm.split(model, x)
     >>> core, past = front(x)
@@ -41,7 +42,8 @@ def split(
     Parameters
     ----------
     model
-        A ``torch.nn.Module`` in evaluation mode, or the path of an ONNX file.
+        A ``torch.nn.Module`` in evaluation mode, an exported program or the path of its ``.pt2`` file, or
+        the path of an ONNX file.
     x
         Typical inputs of the model: one, a tuple of them, or a dictionary by name; a list of these for
         several calls.
@@ -75,16 +77,23 @@ def split(
         )
     reading = ReadOptions(**option_values(ReadOptions, options))
     rest = {key: value for key, value in options.items() if key not in ReadOptions.model_fields}
-    if is_module(model):
-        calls = import_module("rtlstm.host.torch").as_calls(model, x)
-        found = import_module("rtlstm.gen.frontends.torch.split").split_module(model, reading, name, calls)
+    path = Path(model) if isinstance(model, str | Path) else None
+    source = model if path is None or path.suffix != ".pt2" else as_path("the model", model)
+    exported = isinstance(source, Path) or (is_live(source) and not is_module(source))
+    if exported or is_module(model):
+        parts = import_module("rtlstm.gen.frontends.torch.split")
+        program = parts.Program(source) if exported else None
+        calls = import_module("rtlstm.host.torch").as_calls(model if program is None else program.module, x)
+        split_it = partial(parts.split_module, model, calls=calls) if program is None else program.split
+        found = split_it(options=reading, name=name)
         cores = [found.front(*args, **kwargs)[0] for args, kwargs in calls]
         return found.front, _build(found.read, cores, folder, name, rest), found.back
-    if isinstance(model, str | Path) and Path(model).suffix == ".onnx":
+    if path is not None and path.suffix == ".onnx":
         return _split_file(as_path("the model", model), x, reading, folder, name, rest)
     raise ConfigurationError(
-        f"split takes a torch.nn.Module or the path of an ONNX file, not {type(model).__name__}; read other "
-        "models with `lstm` and `output`, and compute the rest yourself"
+        "split takes a torch.nn.Module, a torch.export.ExportedProgram, or the path of an ONNX or .pt2 file, "
+        f"not {type(model).__name__}; read other models with `lstm` and `output`, and compute what is left "
+        "yourself"
     )
 
 

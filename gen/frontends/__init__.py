@@ -154,10 +154,10 @@ def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Netwo
     if other is not None:
         front_end = FRONT_ENDS[other]
         return offered(FRONT_ENDS.label(other), Network, lambda: front_end.read(source, options, report))
-    kind = "module" if is_module(source) else "exported" if _is_live(source) else detect(Path(source))
+    kind = "module" if is_module(source) else "exported" if is_live(source) else detect(Path(source))
     if options.begin is not None and kind not in ("onnx", "tflite"):
         raise ModelError("`begin` names a tensor of an ONNX or TFLite model, and this is none; leave it out")
-    model = source if _is_live(source) else Path(source)
+    model = source if is_live(source) else Path(source)
     if kind in FOREIGN:
         return read_in_child(model, kind, options, report)
     # Each reader imports its own optional packages, so none is needed for the others.
@@ -196,7 +196,7 @@ def is_module(source: Any) -> bool:
     return torch is not None and isinstance(source, torch.nn.Module)
 
 
-def _is_live(source: Any) -> bool:
+def is_live(source: Any) -> bool:
     """Whether ``source`` is an object of PyTorch: a module or an exported program."""
     torch = sys.modules.get("torch")
     return is_module(source) or (torch is not None and isinstance(source, torch.export.ExportedProgram))
@@ -206,7 +206,7 @@ def _builder(source: Any, name: str | None) -> ReportBuilder:
     label = stem = type(source).__name__
     if isinstance(source, str | Path):
         label, stem = Path(source).name or str(source), Path(source).name.split(".")[0]
-    elif not _is_live(source) and find_front_end(source) is None:
+    elif not is_live(source) and find_front_end(source) is None:
         raise ModelError(
             "a model must be a path, a torch.nn.Module or a torch.export.ExportedProgram, not "
             f"{type(source).__name__}"

@@ -154,7 +154,8 @@ class Wiring(Generic[N]):
 
     def _wire(self, reads: Callable[[N], Iterable[str]], gives: Callable[[N], Iterable[str]]) -> None:
         self._read = [tuple(filter(None, dict.fromkeys(reads(node)))) for node in self.nodes]
-        self._producer = {name: at for at, node in enumerate(self.nodes) for name in gives(node) if name}
+        self._given = [tuple(filter(None, gives(node))) for node in self.nodes]
+        self._producer = {name: at for at, names in enumerate(self._given) for name in names}
         self._consumers: dict[str, list[int]] = {}
         for at, names in enumerate(self._read):
             for name in names:
@@ -182,6 +183,10 @@ class Wiring(Generic[N]):
     def reads(self, index: int) -> tuple[str, ...]:
         """The tensors that a node reads, by its index."""
         return self._read[index]
+
+    def gives(self, index: int) -> tuple[str, ...]:
+        """The tensors that a node gives, by its index."""
+        return self._given[index]
 
     def consumers(self, tensor: str) -> list[int]:
         """Indices of the nodes that read a tensor."""

@@ -107,6 +107,11 @@ class End:
     order: Order
 
 
+def last_of(end: End, tensor: str) -> End:
+    """The last step of what the core gives, which is a tensor of the model, too."""
+    return End(tensor, end.features, Order(tuple(tag for tag in end.order.tags if tag != "T"), "last"))
+
+
 @dataclass(frozen=True, eq=False)
 class Cut:
     """A part of a model that the core computes.
@@ -142,30 +147,42 @@ def find_cut(source: Any, options: ReadOptions, name: str | None, plan: Callable
     Raises ModelError if nothing can be cut out: what was said first.
     """
     problems: list[str] = []
+    reasons: list[str] = []
     asked = options
     while True:
-        made, found = _try(source, asked, name, plan, problems)
+        made, found = _try(source, asked, name, plan, problems, reasons)
         if made is not None:
             return made
         for tensor in _candidates(found) if options.output is None else ():
-            made, _ = _try(source, asked.replace(output=tensor), name, plan, problems)
+            made, _ = _try(source, asked.replace(output=tensor), name, plan, problems, reasons)
             if made is not None:
                 return made
         nodes = [] if found is None else [node for node in found.graph.nodes if is_recurrent(node)]
         if not nodes or asked.lstm is not None or asked.begin is not None:
-            raise ModelError(problems[0])
+            # What the refusal says of splitting has just been tried.
+            split = "" if found is None else found.graph.words.split
+            told = problems[0].replace(f"; {split}", "") if split else problems[0]
+            raise ModelError("; it cannot be split either: ".join([told, *reasons[:1]]))
         asked = asked.replace(lstm=nodes[0].label)
 
 
 def _try(
-    source: Any, options: ReadOptions, name: str | None, plan: Callable[[Cut], Plan], problems: list[str]
+    source: Any,
+    options: ReadOptions,
+    name: str | None,
+    plan: Callable[[Cut], Plan],
+    problems: list[str],
+    reasons: list[str],
 ) -> tuple[Plan | None, Found | None]:
-    """The plan of a cut, and what was found; without a plan, ``problems`` gets the reason."""
-    report = _builder(source, name)
+    """The plan of a cut, and what was found; without a plan, ``problems`` gets why, ``reasons`` why a cut that
+    there was does not fit."""
+    report, cut = _builder(source, name), None
     try:
-        return plan(_cut(_read(source, options, report), report.found, options)), report.found
+        cut = _cut(_read(source, options, report), report.found, options)
+        return plan(cut), report.found
     except ModelError as error:
         problems.append(str(error))
+        reasons += [] if cut is None else [str(error)]
     return None, report.found
 
 
@@ -222,6 +239,25 @@ def _cut(read: ReadResult, found: Found | None, options: ReadOptions) -> Cut:
         recurrent.append((node, tuple(map(names.index, ours))))
     begun = options.lstm is None and not read.report.state_inputs
     return Cut(read, found.begin, order, tuple(ends), tuple(recurrent), begun)
+
+
+def between(
+    wiring: Wiring[Any], read: ReadResult, begin: str, ends: Iterable[str], is_size: Callable[[int], bool]
+) -> set[int]:
+    """Return the nodes that compute the core's results from its input, as those of a loop over steps.
+
+    ``is_size`` says which nodes only tell how large a tensor is.
+
+    Raises ModelError if the loop begins in a state that the model is given.
+    """
+    if read.report.state_inputs:
+        raise ModelError("the state in which a loop begins is an input, so the model cannot be cut there")
+    data, found = {begin}, set[int]()
+    for at in range(len(wiring.nodes)):
+        if not data.isdisjoint(wiring.reads(at)) and not is_size(at):
+            data |= {*wiring.gives(at)}
+            found.add(at)
+    return found & wiring.ancestors(ends)
 
 
 def in_front(wiring: Wiring[Any], core: set[int], tensors: Iterable[str]) -> set[int]:

@@ -479,6 +479,7 @@ def _shape(manifest: Manifest) -> Iterator[tuple[str, str]]:
         "INPUTS": program.inputs,
         "OUTPUTS": program.outputs,
         "STREAMS": parameters.streams,
+        "NETWORKS": parameters.networks,
         "DATA_BITS": numerics.input.bits,
         "OUTPUT_BITS": numerics.output_bits,
         "INPUT_FRACTION_BITS": numerics.input.fraction,

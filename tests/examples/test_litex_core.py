@@ -4,15 +4,18 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.bus_builds import SETTINGS, SIZES, quantised_network, small_network
+from support.loadable_builds import Build, build_for, make_device, stacked
 from support.quick import quick
 
 from rtlstm.gen.builds.generate import generate_build
+from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator
 from rtlstm.host.mmio import MmioTransport
 from rtlstm.sim.golden_device import GoldenDevice
@@ -48,13 +51,30 @@ def write_build(folder: Path, bus: str) -> Path:
     return build
 
 
+def write_pair(folder: Path) -> tuple[list[Build], list[Path]]:
+    """A device of two networks in its place, an encoder, and a decoder for it."""
+    parameters = Parameters(lanes=8, macs=4, streams=2, bus="wishbone")
+    encoder = make_device(stacked(3, 6), parameters, name="vad", networks=2, operations=40)
+    decoder = build_for(stacked(4, 6, dense=((9, "identity"),), seed=2), encoder)
+    places = folder / "build" / "vad", folder / "build" / "decoder"
+    verilog = core_to_verilog(encoder.manifest)
+    builds = [encoder, decoder]
+    return builds, [each.save(place, verilog) for each, place in zip(builds, places, strict=True)]
+
+
 @pytest.fixture(
     params=quick([(("none", "axilite"),), (("picorv32", "wishbone"),)], (("none", "axilite"),)), ids="-".join
 )
 def soc(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Soc]:
     """Without a CPU and with one; the SoC's bus is Wishbone, to which LiteX adapts AXI4-Lite."""
-    (cpu, bus), folder = request.param, tmp_path
-    build = write_build(folder, bus)
+    cpu, bus = request.param
+    with simulated(tmp_path, write_build(tmp_path, bus), cpu) as made:
+        yield made
+
+
+@contextmanager
+def simulated(folder: Path, build: Path, cpu: str) -> Iterator[Soc]:
+    """A SoC with this build: LiteX knows its sizes, and Icarus runs it."""
     done = subprocess.run(
         [sys.executable, HERE / "litex_soc.py", cpu, "soc.v"], cwd=folder, capture_output=True, text=True
     )
@@ -68,6 +88,7 @@ def soc(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Soc]:
         "vad_inputs": manifest.program.inputs,
         "vad_outputs": manifest.program.outputs,
         "vad_streams": manifest.parameters.streams,
+        "vad_networks": manifest.parameters.networks,
     }
     csr = {name: each["addr"] // 4 for name, each in told["csr_registers"].items()}
     sources = [HERE / "litex_soc.v", folder / "soc.v", build / "rtl" / "vad.v"]
@@ -95,6 +116,24 @@ def test_steps_over_the_bus_are_golden(soc: Soc) -> None:
     (y, state), (wanted, wanted_state) = found
     np.testing.assert_array_equal(y, wanted)
     for one, other in zip((*state[0], *state[1]), (*wanted_state[0], *wanted_state[1]), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_two_networks_in_a_soc(tmp_path: Path) -> None:
+    """Steps of both over the SoC's bus, and an encoder's stream that the decoder goes on with: all golden."""
+    builds, folders = write_pair(tmp_path)
+    (x, z), found = [build.inputs(4)[:, 0] for build in builds], []
+    manifest = builds[0].manifest
+    with simulated(tmp_path, folders[0], "none") as soc:
+        for transport in (MmioTransport(soc.registers, manifest), GoldenDevice(folders[0], manifest)):
+            accelerator = Accelerator(transport, manifest)
+            accelerator.load(folders[0], verify=False).load(folders[1], verify=False, network=1)
+            first, second = accelerator.stream(), accelerator.stream(network=1)
+            said = [each for step in range(4) for each in (first.step(x[step]), second.step(z[step]))]
+            second.close()
+            with accelerator.stream(network=1, after=first) as after:
+                found.append([*said, *after.steps(z)])
+    for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
 
 

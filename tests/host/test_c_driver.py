@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from support.bus_builds import SIZES, quantised_network, write_build, write_loadable
 from support.c_driver import STRICT, CDriver, write_sources
+from support.loadable_builds import make_device, stacked
 from support.paths import ROOT, TESTS
 from support.quick import quick
 
 from rtlstm.boards.zynq import ZYNQ_BOARDS
 from rtlstm.gen.builds.on_board import OnZynq
+from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator
 from rtlstm.host.state import StateLayout
 from rtlstm.sim.golden_device import GoldenDevice
@@ -119,6 +121,21 @@ def test_loadable_core_takes_other_networks(tmp_path: Path) -> None:
                 np.testing.assert_array_equal(driver.run(2, x), stream.steps(x))
                 h, c = stream.state_integers
                 np.testing.assert_array_equal(read_state(driver, 2), np.concatenate((*h, *c)))
+
+
+@pytest.mark.slow
+def test_first_network_of_several(tmp_path: Path) -> None:
+    """It opens a core of two networks, and loads and runs one as network 0."""
+    parameters = Parameters(bus="wishbone", **SIZES)
+    device = make_device(stacked(3, 5), parameters, name="dut", networks=2, operations=40)
+    build = device.save(tmp_path / "build", core_to_verilog(device.manifest))
+    x = inputs(device.manifest, 5)
+    with simulated(build) as registers, golden_device(build) as golden, golden.stream() as stream:
+        driver = CDriver(tmp_path / "c", device.manifest, registers)
+        assert driver.open() == 0
+        assert driver.message(driver.step(0, x[0])).startswith("the core has no whole network")
+        assert driver.load((build / "weights.bin").read_bytes()) == 0
+        np.testing.assert_array_equal(driver.run(2, x), stream.steps(x))
 
 
 def described(bus: str) -> Manifest:

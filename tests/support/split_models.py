@@ -136,6 +136,49 @@ class Loop(nn.Module):
         return state
 
 
+class Stepped(nn.Module):
+    """Steps of a cell in a loop, from a state that is given or not, and something behind it."""
+
+    def __init__(self, what: nn.Module, front: nn.Module | None = None) -> None:
+        super().__init__()
+        self.front, self.cell, self.what = front or nn.Identity(), nn.LSTMCell(4, 6), what
+
+    def forward(self, x, h=None):
+        """Return results of every step, and the last c."""
+        x, rows = self.front(x), []
+        h = x.new_zeros(x.shape[0], 6) if h is None else h
+        c = x.new_zeros(x.shape[0], 6)
+        for step in range(x.shape[1]):
+            h, c = self.cell(x[:, step], (h, c))
+            rows.append(h)
+        return self.what(torch.stack(rows, 1)), c
+
+
+class Minimal(nn.Module):
+    """A cell of its own in a loop: its results are summed up over the steps, and the last one is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.value = nn.Linear(6, 6), nn.Linear(4, 6)
+
+    def forward(self, x):
+        """Return results of every step, and the last h."""
+        h, rows = torch.zeros(x.shape[0], 6), []
+        for step in range(x.shape[1]):
+            z = torch.sigmoid(self.gate(h))
+            h = z * h + (1 - z) * torch.tanh(self.value(x[:, step]))
+            rows.append(h)
+        return torch.cumsum(torch.stack(rows, 1), 1), h
+
+
+class Steered(Loop):
+    """Python decides whether its loop runs."""
+
+    def forward(self, x):
+        """Return the last h and c."""
+        return x if x.sum() > 1e9 else super().forward(x)
+
+
 class Behind(nn.Module):
     """An LSTM, and something behind it."""
 

@@ -14,7 +14,7 @@ from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, load_onnx
 from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
 from rtlstm.gen.frontends.onnx.translate import take_branches
 from rtlstm.gen.frontends.reading import ReadOptions, ReadResult
-from rtlstm.gen.frontends.split import Cut, divide, find_cut, in_front
+from rtlstm.gen.frontends.split import Cut, between, divide, find_cut, in_front, last_of
 from rtlstm.spec.errors import InputError, ModelError
 
 _AXES_AS_INPUT = 13
@@ -182,8 +182,13 @@ class _Plan:
         missing = [name for name in (cut.begin, *(e.tensor for e in cut.ends)) if name not in self.taken]
         if missing:
             raise ModelError(f"{missing[0]!r} is no tensor of the file as it stands; cut it elsewhere")
+        self.ends = {end.tensor: end for end in cut.ends}
         self.core = {graph.index_of(next(filter(None, node.outputs))) for node, _ in cut.recurrent}
-        if not self.core or not all(at >= 0 and is_recurrent(graph.nodes[at]) for at in self.core):
+        self.swapped = not cut.recurrent or cut.recurrent[0][0].attributes["h_axes"][0] == "N"
+        if -1 in self.core:
+            self._follow_loops()
+            self.swapped = False
+        elif not self.core or not all(is_recurrent(graph.nodes[at]) for at in self.core):
             raise ModelError("the recurrent layers must be LSTM, GRU or RNN nodes for the file to be split")
         self.finals = {
             name: (part, numbers, node.attributes["h_axes"][0] == "N")
@@ -191,12 +196,29 @@ class _Plan:
             for part, name in enumerate(node.outputs[1:])
             if name
         }
-        self.ends = {end.tensor: end for end in cut.ends}
         self.given = {*self.ends, *self.finals}
         self.inside, self.past = divide(graph, self.core, self.given, graph.outputs)
         self.states = self._states()
         asked = [cut.begin, *(name for names in self.states for name in names), *self.past]
         self.in_front = in_front(graph, self.core, asked)
+
+    def _follow_loops(self) -> None:
+        """All between the core's input and its results is the core's, where a loop over steps was unrolled.
+
+        The last of steps that are joined is a result, too.
+        """
+        for end in [*self.ends.values()]:
+            joined = self.graph.producer(end.tensor)
+            if joined is not None and joined.op_type == "Concat":
+                last = self.graph.producer(joined.input[-1])
+                if last is not None and last.op_type == "Unsqueeze":
+                    self.ends.setdefault(last.input[0], last_of(end, last.input[0]))
+
+        def is_size(at: int) -> bool:
+            return self.graph.nodes[at].op_type in ("Shape", "Size")
+
+        self.core |= between(self.graph, self.cut.read, self.cut.begin, self.ends, is_size)
+        self.core -= {-1}
 
     def _states(self) -> list[list[str]]:
         """The tensors of initial states: h, and c of LSTMs, of each recurrent node."""
@@ -240,7 +262,7 @@ class _Plan:
         """The model in front of the core, or None; and the core's x, h and c among its outputs or inputs."""
         cut, part = self.cut, _Part(self)
         moves = cut.order.to_run()
-        swap = cut.recurrent[0][0].attributes["h_axes"][0] == "N"
+        swap = self.swapped
         names = [cut.begin, *(names[0] for names in self.states)]
         given = all(name in self.graph.inputs for name in names)
         if not moves and given and not swap and all(len(names) == 1 for names in self.states):
@@ -267,11 +289,11 @@ class _Plan:
         """The model behind the core, or None."""
         part, graph = _Part(self), self.graph
         plain = [end for end in self.cut.ends if end.order.from_run(self.cut.order.run_tags())] == []
-        if plain and len(self.ends) == 1 and graph.outputs == [*self.ends]:
+        if plain and len(self.cut.ends) == 1 and graph.outputs == [self.cut.ends[0].tensor]:
             return None
         part.nodes = [graph.nodes[at] for at in sorted(self.inside)]
         read = {name for node in part.nodes for name in (*node.input, *captured(node))} | {*graph.outputs}
-        for end in self.cut.ends:
+        for end in self.ends.values():
             if end.tensor in read:
                 self._add_end(part, end)
         for name, (which, numbers, swap) in self.finals.items():

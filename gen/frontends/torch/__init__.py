@@ -18,7 +18,7 @@ from rtlstm.gen.frontends.graph import Graph
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.tensors import QUANTISED
-from rtlstm.gen.frontends.torch.operators import find, words
+from rtlstm.gen.frontends.torch.operators import SPLIT, find, words
 from rtlstm.gen.frontends.torch.operators import modules as known_modules
 from rtlstm.gen.frontends.torch.translate import Constant, Translator, flat, loop_refusal
 from rtlstm.spec.errors import ModelError
@@ -47,7 +47,7 @@ def read_module(module: Any, options: ReadOptions, report: ReportBuilder) -> Net
         module = root
     unrolled: list[str] = []
     graph = Walk(module, trace(torch, module, unrolled)).translated(options, report)
-    words = graph.words if plain and not unrolled else replace(graph.words, split="")
+    words = graph.words if plain else replace(graph.words, split="")
     graph = replace(graph, unrolled=bool(unrolled), words=words)
     network = read(graph, options, report)
     _report_unused(module, graph, report)
@@ -164,9 +164,6 @@ def _record(function: Any, *args: Any, **kwargs: Any) -> Any:
 # Translation
 
 
-_SPLIT = "rtlstm.split(model, x) leaves in PyTorch what the core cannot compute"
-
-
 class Walk:
     """Goes once through a graph of torch.fx, whose modules and tensors are attributes of ``root``.
 
@@ -176,7 +173,7 @@ class Walk:
     def __init__(self, root: Any, graph: Any) -> None:
         self.root, self.nodes = root, list(graph.nodes)
         self.modules = dict(root.named_modules(remove_duplicate=False))
-        self.to = Translator(replace(words(), split=_SPLIT), find)
+        self.to = Translator(replace(words(), split=SPLIT), find)
         self.to.reserve(node.name for node in self.nodes)
         self.values: dict[Any, Any] = {}
         self.calls = Counter(node.target for node in self.nodes if node.op == "call_module")

@@ -7,6 +7,7 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from rtlstm.gen.frontends.arrays import import_extra, one_error
 from rtlstm.gen.frontends.graph import Graph
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
-from rtlstm.gen.frontends.torch.operators import SEQUENCES, find, words
+from rtlstm.gen.frontends.torch.operators import SEQUENCES, SPLIT, find, words
 from rtlstm.gen.frontends.torch.translate import Constant, Tensor, Translator, owner
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import Budget, open_file
@@ -54,6 +55,14 @@ def translate_exported(file: BinaryIO, options: ReadOptions, report: ReportBuild
         return _Program(archive).translated(options, report)
 
 
+def exported_values(file: BinaryIO) -> dict[str, Any]:
+    """Return what each name of a program's graph stands for in the graph that is read."""
+    with one_error(_DAMAGED):
+        program = _Program(Archive(file))
+        program.translated(ReadOptions(), ReportBuilder(""))
+    return program.scope | program.to.known
+
+
 # Translation
 
 
@@ -61,7 +70,7 @@ class _Program:
     """Goes through the operators once; ``scope`` has what each name stands for."""
 
     def __init__(self, archive: "Archive") -> None:
-        self.archive, self.to = archive, Translator(words(), find)
+        self.archive, self.to = archive, Translator(replace(words(), split=SPLIT), find)
         self.scope: dict[str, Any] = {}
         self.tensors = archive.graph["tensor_values"]
 

@@ -61,6 +61,9 @@ def supported() -> str:
     )
 
 
+SPLIT = "rtlstm.split(model, x) leaves in PyTorch what the core cannot compute"
+
+
 def words() -> Words:
     """How messages name the parts of a model of PyTorch."""
     needed = "an nn.LSTM, nn.GRU, nn.RNN or a cell, or an nn.Linear or nn.Conv1d, on the way to its output"

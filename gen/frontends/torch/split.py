@@ -5,24 +5,30 @@ core is one submodule that is called once: what stands behind it then runs the m
 """
 
 import contextlib
+import io
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import fx, nn
 from torch.fx.node import map_arg
+from torch.utils import _pytree as pytree
 
+from rtlstm.gen.frontends.arrays import first_line
 from rtlstm.gen.frontends.graph import Wiring
 from rtlstm.gen.frontends.reading import ReadOptions, ReadResult, ReportBuilder
-from rtlstm.gen.frontends.split import Cut, End, Move, Order, divide, find_cut, in_front
+from rtlstm.gen.frontends.split import Cut, End, Move, Order, between, divide, find_cut, in_front, last_of
 from rtlstm.gen.frontends.torch import Walk, has_brevitas, trace
-from rtlstm.gen.frontends.torch.translate import Packed, flat
+from rtlstm.gen.frontends.torch.exported import exported_values
+from rtlstm.gen.frontends.torch.translate import Packed, Tensor, flat
 from rtlstm.host.torch import Form, calls_of, check_detached, instead_of, run_model
+from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, InputError, ModelError
-from rtlstm.spec.network import Lstm
+from rtlstm.spec.network import Lstm, Network
 
 RECURRENT = nn.RNNBase | nn.RNNCellBase
 
@@ -75,9 +81,12 @@ def split_module(module: nn.Module, options: ReadOptions, name: str | None, call
         return _divided(type(type(module).__name__, (_Alone,), {})(module), options, name)
     part = dict(module.named_modules()).get(options.lstm or "")
     larger = options.lstm and part is not None and not isinstance(part, RECURRENT)
-    if larger or not _is_traced(module, calls):
-        return _around(module, options.lstm, options.replace(lstm=None), name, calls)
-    return _divided(module, options, name)
+    if not larger and _is_traced(module, calls):
+        return _divided(module, options, name)
+    if not larger:
+        with contextlib.suppress(ModelError):
+            return _looped(module, options, name, calls)
+    return _around(module, options.lstm, options.replace(lstm=None), name, calls)
 
 
 def _is_traced(module: nn.Module, calls: Sequence[Any]) -> bool:
@@ -98,14 +107,14 @@ def _is_traced(module: nn.Module, calls: Sequence[Any]) -> bool:
     return True
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(one: Any, other: Any, most: float = 1e-8) -> bool:
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return one.shape == other.shape and bool(torch.allclose(one, other, equal_nan=True))
+        return one.shape == other.shape and bool(torch.allclose(one, other, atol=most, equal_nan=True))
     return isinstance(one, torch.Tensor) == isinstance(other, torch.Tensor)
 
 
-def _traced(module: nn.Module) -> fx.Graph:
-    graph: fx.Graph = trace(torch, module)
+def _traced(module: nn.Module, unrolled: list[str] | None = None) -> fx.Graph:
+    graph: fx.Graph = trace(torch, module, unrolled)
     for node in graph.nodes:
         node.meta.pop("is_wrapped", None)  # Later traces in this process would look for its dotted name.
     return graph
@@ -129,8 +138,97 @@ class _Alone(nn.Module):  # type: ignore[misc]
 
 
 def _divided(module: nn.Module, options: ReadOptions, name: str) -> Split:
-    plan = find_cut(module, options, name, partial(_Plan, module, _traced(module)))
-    return Split(plan.front(), plan.cut.read, plan.back())
+    return _of_trace(module, _traced(module), options, name)
+
+
+def _of_trace(module: nn.Module, traced: fx.Graph, options: ReadOptions, name: str | None) -> Split:
+    walk = Walk(module, traced)
+    walk.translated(ReadOptions(), ReportBuilder(""))
+    return _planned(module, partial(_Plan, module, traced, walk.values), options, name)
+
+
+def _looped(module: nn.Module, options: ReadOptions, name: str | None, calls: Sequence[Any]) -> Split:
+    """Divide a module with a loop over steps, of which some are traced. What stands behind the core must not
+    depend on how many these are: its results are compared with the module's.
+
+    Raises
+    ------
+    ModelError
+        If there is no such loop, or the module cannot be divided.
+    """
+    unrolled: list[str] = []
+    traced = _traced(module, unrolled)
+    if not unrolled:
+        raise ModelError("the module has no loop over steps")
+    found = _of_trace(module, traced, options, name)
+    for args, kwargs in calls:
+        core, past = found.front(*args, **kwargs)
+        try:
+            result = found.back(*_computed(found.read.network, core), past)
+        except (TypeError, RuntimeError) as error:
+            raise ModelError(f"the part behind the loop cannot be computed ({first_line(error)})") from None
+        pairs = zip(flat(result), flat(run_model(module, args, kwargs)), strict=True)
+        if not all(_equal(one, other, 1e-3) for one, other in pairs):
+            raise ModelError("what stands behind a loop depends on how many steps it has")
+    return found
+
+
+def _computed(network: Network, core: dict[str, Any]) -> tuple[Any, Any]:
+    """What the driver would give for these arguments, without rounding."""
+    x = core["x"] if core["x"].ndim > 2 else core["x"][:, None]
+    x = x.swapaxes(0, 1) if core["batch_first"] and core["x"].ndim > 2 else x
+    found = run_float(network, x, lengths=core.get("lengths"))
+    parts = [found.y[-1] if core.get("outputs") == "last" else found.y, *found.h, *found.c]
+    if core["x"].ndim < 3:
+        parts = [part[..., 0, :] for part in parts]
+    elif core["batch_first"] and core.get("outputs") != "last":
+        parts[0] = parts[0].swapaxes(0, 1)
+    return parts[0], (tuple(parts[1 : 1 + len(found.h)]), tuple(parts[1 + len(found.h) :]))
+
+
+def _planned(source: Any, plan: Callable[[Cut], "_Plan"], options: ReadOptions, name: str | None) -> Split:
+    found = find_cut(source, options, name, plan)
+    return Split(found.front(), found.cut.read, found.back())
+
+
+class Program:
+    """An exported program, or the path of one, as a module to be divided.
+
+    Raises
+    ------
+    ModelError
+        If the file is damaged.
+    """
+
+    def __init__(self, source: Any) -> None:
+        saved = io.BytesIO(source.read_bytes() if isinstance(source, Path) else b"")
+        if not isinstance(source, Path):
+            torch.export.save(source, saved)
+        self.source, self._values = source, exported_values(saved)
+        saved.seek(0)
+        program = torch.export.load(saved)
+        self.module, self._results = program.module(), program.call_spec.out_spec
+        graph = self.module.graph
+        for node in [*graph.nodes]:
+            if node.op == "call_module":  # It compares the sizes of inputs with those of the export.
+                graph.erase_node(node)
+
+    def split(self, options: ReadOptions, name: str | None) -> Split:
+        """Divide it.
+
+        Raises
+        ------
+        ModelError
+            If the core can compute no part of it.
+        """
+        graph = self.module.graph
+        # Names of inputs that are words of Python are others in torch.fx.
+        named = [(node, node.target if node.op == "placeholder" else node.name) for node in graph.nodes]
+        values = {node: self._values.get(name) for node, name in named}
+        found = _planned(self.source, partial(_Plan, self.module, graph, values), options, name)
+        results = self._results
+        found.back.results = lambda given: pytree.tree_unflatten(list(given), results)
+        return found
 
 
 class _Nodes(Wiring[fx.Node]):
@@ -142,40 +240,113 @@ class _Nodes(Wiring[fx.Node]):
         self._wire(lambda node: [each.name for each in node.all_input_nodes], lambda node: [node.name])
 
 
+class _Final(NamedTuple):
+    """A final state: h or c, the numbers of its layers, and whether it has no axis of layers."""
+
+    part: int
+    numbers: tuple[int, ...]
+    alone: bool
+
+
 class _Plan:
     """Which nodes of a graph stand in front of the core and which behind it, and what goes between them."""
 
-    def __init__(self, module: nn.Module, traced: fx.Graph, cut: Cut) -> None:
-        self.module, self.cut, self.nodes = module, cut, _Nodes(traced)
-        walk = Walk(module, traced)
-        walk.translated(ReadOptions(), ReportBuilder(""))
-        self.values = walk.values
+    def __init__(self, module: nn.Module, traced: fx.Graph, values: dict[fx.Node, Any], cut: Cut) -> None:
+        self.module, self.cut, self.nodes, self.values = module, cut, _Nodes(traced), values
         self.begin = self._node(cut.begin)
-        self.calls = [self._node(node.outputs[0], call=True) for node, _ in cut.recurrent]
-        states = [name for node, _ in cut.recurrent for name in node.outputs[1:]]
-        self.known = {end.tensor for end in cut.ends} | set(states)
-        self.given = {node.name for node in self.nodes.nodes if self._is_given(node)}
+        calls = [self._find(node.outputs[0], call=True) for node, _ in cut.recurrent]
+        self.calls = [call for call in calls if call is not None]
+        self.states_of = {
+            name: _Final(part, numbers, "T" not in node.attributes["axes"])
+            for node, numbers in cut.recurrent
+            for part, name in enumerate(node.outputs[1:])
+        }
+        self.ends = {end.tensor: end for end in cut.ends}
         # Without a recurrent layer, what reads the core's input is the core's.
-        begins = self.nodes.consumers(self.begin.name) if not self.calls else []
+        begins = self.nodes.consumers(self.begin.name) if not calls else []
         self.core = {*begins, *(self.nodes.index_of(node.name) for node in self.calls)}
+        if None in calls:
+            self._follow_loops([cut.recurrent[at] for at, call in enumerate(calls) if call is None])
+        self.known = {*self.ends, *self.states_of}
+        self.given = {node.name for node in self.nodes.nodes if self._is_given(node)}
         self.output = self.nodes.nodes[-1]
         self.wanted = [node.name for node in self.output.all_input_nodes]
         self.inside, self.past = divide(self.nodes, self.core, self.given, self.wanted)
-        self.states = [node.args[1] if len(node.args) > 1 else node.kwargs.get("hx") for node in self.calls]
+        self.states = [
+            None if node is None else node.args[1] if len(node.args) > 1 else node.kwargs.get("hx")
+            for node in calls
+        ]
         read: list[fx.Node] = []
         map_arg(self.states, read.append)
         asked = [self.begin.name, *self.past, *(each.name for each in read)]
         self.before = in_front(self.nodes, self.core, asked)
 
-    def _node(self, tensor: str, *, call: bool = False) -> fx.Node:
-        """The node that gives a tensor of the reader's graph; or the call of the module that does."""
+    def _node(self, tensor: str) -> fx.Node:
+        """The node that gives a tensor of the reader's graph."""
+        found = self._find(tensor)
+        if found is None:
+            raise ModelError(
+                f"{tensor!r} is no result of one call in forward, so the model cannot be cut there"
+            )
+        return found
+
+    def _follow_loops(self, loops: Sequence[tuple[Any, tuple[int, ...]]]) -> None:
+        """All between the core's input and its results is the core's, where calls of one step are in a loop.
+
+        What the last of them gave is a result, too: as the last of steps that are stacked, or as a state.
+        """
+        for end in [*self.ends.values()]:
+            node = self._node_of_end(end)
+            items = node.args[0] if node.args and isinstance(node.args[0], list | tuple) else [None]
+            last = self.values.get(items[-1])
+            if isinstance(last, Tensor):
+                self.ends.setdefault(last, last_of(end, last))
+        for node, numbers in loops:
+            call = self._last_call(node.outputs[0].removesuffix(".steps"))
+            if call is not None:
+                self.calls.append(call)
+                for part, last in enumerate(flat(self.values[call])):
+                    self.states_of[str(last)] = _Final(part, numbers, True)
+        ends = [*map(self._node_of_end, self.ends.values()), *self.calls]
+
+        def is_size(at: int) -> bool:
+            values = flat(self.values.get(self.nodes.nodes[at]))
+            return not any(isinstance(leaf, Tensor) for leaf in values)
+
+        names = [node.name for node in ends]
+        self.core |= between(self.nodes, self.cut.read, self.begin.name, names, is_size)
+
+    def _node_of_end(self, end: End) -> fx.Node:
+        found = self._find(end.tensor) or self._find(end.tensor, call=True)
+        return self._node(end.tensor) if found is None else found
+
+    def _last_call(self, h: str) -> fx.Node | None:
+        """The last call of the cell of PyTorch that gives ``h`` in one step; None if no such cell does."""
+        one = self._find(h, call=True)
+        if one is None or not {one.target, getattr(one.target, "overloadpacket", None)} & self.cells:
+            return None
+        alike = [
+            each for each in self.nodes.nodes if (each.target, each.args[2:]) == (one.target, one.args[2:])
+        ]
+        return alike[-1]
+
+    @property
+    def cells(self) -> set[Any]:
+        """What a call of one step of a layer of PyTorch has as its target."""
+        modules = {name for name, part in self.module.named_modules() if isinstance(part, nn.RNNCellBase)}
+        aten = torch.ops.aten
+        return {*modules, aten.lstm_cell, aten.gru_cell, aten.rnn_tanh_cell, aten.rnn_relu_cell}
+
+    def _find(self, tensor: str, *, call: bool = False) -> fx.Node | None:
+        """The node that gives a tensor of the reader's graph; or the call that gives it with others."""
         for node in self.nodes.nodes:
             value = self.values.get(node)
-            if call and node.op == "call_module" and next(flat(value), None) == tensor:
+            if call and not self._takes(node) and next(flat(value), None) == tensor:
                 return node
-            if not call and str(value) == tensor and (node.name == tensor or self._takes(node)):
+            named = node.op == "placeholder" or node.name == tensor or self._takes(node)
+            if not call and str(value) == tensor and named:
                 return node
-        raise ModelError(f"{tensor!r} is no result of one call in forward, so the model cannot be cut there")
+        return None
 
     def _takes(self, node: fx.Node) -> bool:
         """Whether a node takes an item of a tuple."""
@@ -208,7 +379,7 @@ class _Plan:
     def outputs(self) -> str:
         """Which outputs the driver must compute."""
         leaves = {str(leaf) for node in self.used for leaf in flat(self.values[node])}
-        steps = {end.order.step for end in self.cut.ends if end.tensor in leaves}
+        steps = {end.order.step for end in self.ends.values() if end.tensor in leaves}
         return "none" if not steps else "last" if steps == {"last"} else "all"
 
     @property
@@ -227,7 +398,7 @@ class _Plan:
             new[node] = graph.node_copy(node, new.__getitem__)
         graph.node_copy(self.output, new.__getitem__)
         values = [self.values[node] for node in given]
-        return Back(fx.GraphModule(self.module, graph), self.cut, values, self.packs, self.outputs)
+        return Back(fx.GraphModule(self.module, graph), self, values)
 
 
 _PACKED = Order(("T", "N", "F"))
@@ -299,18 +470,13 @@ def _array(x: torch.Tensor) -> Any:
 class Back(nn.Module):  # type: ignore[misc]
     """What stands behind the core."""
 
-    def __init__(
-        self, graph: fx.GraphModule, cut: Cut, given: Sequence[Any], packs: bool, outputs: str
-    ) -> None:
+    def __init__(self, graph: fx.GraphModule, plan: _Plan, given: Sequence[Any]) -> None:
         super().__init__()
-        self.graph, self._cut, self._given, self._packs = graph, cut, given, packs
-        self._last = outputs == "last"
-        self._ends = {end.tensor: end for end in cut.ends}
-        self._states = {
-            name: (part, numbers)
-            for node, numbers in cut.recurrent
-            for part, name in enumerate(node.outputs[1:])
-        }
+        self.graph, self._cut, self._given, self._packs = graph, plan.cut, given, plan.packs
+        self._last = plan.outputs == "last"
+        self._ends, self._states = plan.ends, plan.states_of
+        self.results: Callable[[Any], Any] = lambda results: results
+        """Gives the results the form that the model has for them."""
 
     def forward(self, y: Any, state: Any = None, past: Any = None) -> Any:
         """Give what the model gives, of what the core gave and what went past it.
@@ -333,13 +499,15 @@ class Back(nn.Module):  # type: ignore[misc]
                 f"{type(past).__name__}: core, past = front(x); y, state = build.run(**core); "
                 "back(y, state, past)"
             )
-        return self.graph(*(self._leaf(each, y, state, past) for each in self._given), *past.values)
+        found = self.graph(*(self._leaf(each, y, state, past) for each in self._given), *past.values)
+        return self.results(found)
 
     def _leaf(self, value: Any, y: Any, state: Any, past: Past) -> Any:
         if isinstance(value, tuple | list):
             return tuple(self._leaf(each, y, state, past) for each in value)
         if value in self._ends:
             return self._end(self._ends[value], isinstance(value, Packed), y, past)
+<<<<<<< HEAD
         part, numbers = self._states[value]
         ranks = self._cut.ranks(part, numbers)
         found = [torch.as_tensor(state[part][at]).to(past.form.like) for at in ranks]
@@ -348,6 +516,13 @@ class Back(nn.Module):  # type: ignore[misc]
     def _is_cell(self, tensor: str) -> bool:
         node = next(node for node, _ in self._cut.recurrent if tensor in node.outputs)
         return "T" not in node.attributes["axes"]
+=======
+        part, numbers, alone = self._states[value]
+        layers = self._cut.read.network.pseudo_layers
+        ranks = [at for at, layer in enumerate(layers) if part == 0 or isinstance(layer, Lstm)]
+        found = [torch.as_tensor(state[part][ranks.index(at)]).to(past.form.like) for at in numbers]
+        return found[0] if alone else torch.stack(found)
+>>>>>>> fe18ea24 (cocotb tests run any network of a device that holds several, and hand streams over; LiteX says how many it holds; split of exported programs and of loops over steps)
 
     def _end(self, end: End, packed: bool, y: Any, past: Past) -> Any:
         order, begin = end.order, self._cut.order

@@ -62,7 +62,8 @@ static int has_network(const rtlstm_mmio *core) {
 
 static uint32_t capacity(const rtlstm_build *build) {
   return build->output_bits << RTLSTM_CAPACITY_OUTPUT_BITS_SHIFT |
-         build->data_bits << RTLSTM_CAPACITY_DATA_BITS_SHIFT | build->streams << RTLSTM_CAPACITY_STREAMS_SHIFT;
+         build->data_bits << RTLSTM_CAPACITY_DATA_BITS_SHIFT | (build->networks - 1) << RTLSTM_CAPACITY_NETWORKS_SHIFT |
+         build->streams << RTLSTM_CAPACITY_STREAMS_SHIFT;
 }
 
 int rtlstm_mmio_open(rtlstm_mmio *core, uintptr_t base, const rtlstm_build *build) {

@@ -41,7 +41,7 @@ typedef struct {
 /* What the driver knows of a build: RTLSTM_MMIO_BUILD, from the build's rtlstm_registers.h. */
 typedef struct {
   uint32_t number, network; /* of BUILD, and of weights.bin */
-  uint32_t inputs, outputs, streams, data_bits, output_bits;
+  uint32_t inputs, outputs, streams, networks, data_bits, output_bits;
   uint32_t macs, gate_units, vector_rows, cell_rows, copy_rows; /* of a stream, but for the first two */
   uint32_t h_layers, c_layers;
   const rtlstm_layer *h, *c;
@@ -50,7 +50,7 @@ typedef struct {
 #define RTLSTM_MMIO_BUILD                                                                                  \
   {                                                                                                        \
     RTLSTM_BUILD_NUMBER, RTLSTM_NETWORK_NUMBER, RTLSTM_INPUTS, RTLSTM_OUTPUTS, RTLSTM_STREAMS,             \
-        RTLSTM_DATA_BITS, RTLSTM_OUTPUT_BITS, RTLSTM_MACS, RTLSTM_CELLS_BANKS, RTLSTM_STREAM_VECTORS,      \
+        RTLSTM_NETWORKS, RTLSTM_DATA_BITS, RTLSTM_OUTPUT_BITS, RTLSTM_MACS, RTLSTM_CELLS_BANKS, RTLSTM_STREAM_VECTORS,      \
         RTLSTM_STREAM_CELLS, RTLSTM_COPY_ROWS, RTLSTM_H_LAYERS, RTLSTM_C_LAYERS,                           \
         (const rtlstm_layer[])RTLSTM_H_LAYOUT, (const rtlstm_layer[])RTLSTM_C_LAYOUT                       \
   }
@@ -68,7 +68,8 @@ typedef struct {
 int rtlstm_mmio_open(rtlstm_mmio *core, uintptr_t base, const rtlstm_build *build);
 
 /* Load the weights.bin of `build`, which is that of rtlstm_mmio_open or, for a loadable core, another one for the same
- * hardware. The image may have any alignment. Its CRC is checked before anything is written. Resets all streams. */
+ * hardware. The image may have any alignment. Its CRC is checked before anything is written. Resets all streams. A core of several
+ * networks has this one as network 0, and no other. */
 int rtlstm_mmio_load(rtlstm_mmio *core, const rtlstm_build *build, const void *image, size_t size);
 
 /* Reset the core and the data path. */

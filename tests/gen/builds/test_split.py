@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from support.lazy import Lazy, nn, torch
 from support.no_logic import no_logic
+from support.quick import quick
 
 import rtlstm
 from rtlstm.gen.builds import split as builds
@@ -85,6 +86,20 @@ CASES = {
     "regression": (lambda: models.Regression(), lambda: (draw(3, 9, 4), draw(3, 3)), {}, ["first", "lstm"]),
     "decisions": (lambda: models.Decisions(), lambda: draw(3, 9, 4), {}, ["lstm"]),
     "asks": (lambda: models.Asks(), lambda: draw(7, 3, 4), {}, ["lstm"]),
+    "a cell in a loop": (
+        lambda: models.Stepped(models.Unknown(), models.Unknown()),
+        lambda: draw(3, 7, 4),
+        {},
+        ["cell"],
+    ),
+    "a cell of its own in a loop": (lambda: models.Minimal(), lambda: draw(3, 7, 4), {}, ["add_1"]),
+    "a loop behind a GRU": (
+        lambda: models.Loop(),
+        lambda: draw(2, 6, 4),
+        {},
+        ["body.0", "body.2", "rnn.gru", "cell"],
+    ),
+    "a loop alone": (lambda: models.Loop(), lambda: draw(2, 6, 4), {"lstm": "cell"}, ["cell"]),
     "a GRU alone, with a state": (
         lambda: nn.GRU(4, 5, 2, batch_first=True),
         lambda: (draw(3, 7, 4), torch.tanh(draw(2, 3, 5))),
@@ -100,6 +115,42 @@ def test_modules(case: str, tmp_path):
     make, x, options, expected = CASES[case]
     _, build = same(make().eval(), x(), tmp_path / "build", **options)
     assert layers(build) == expected
+
+
+@pytest.mark.parametrize("case", ["a cell in a loop", "a cell of its own in a loop"])
+def test_loops_go_over_any_number_of_steps(case: str, tmp_path):
+    make, x, _, _ = CASES[case]
+    model = make().eval()
+    front, build, back = rtlstm.split(model, x(), folder=tmp_path / "build")
+    for steps in (2, 11):
+        core, past = front(more := draw(3, steps, 4))
+        with torch.no_grad():
+            close(back(*build.run(**core), past), model(more))
+
+
+EXPORTED = [case for case in CASES if "tagger" not in case and case != "decisions"]
+"""Not packed sequences, which torch.export refuses, nor what Python decides."""
+
+
+@pytest.mark.parametrize(
+    "case", quick(EXPORTED, "regression", "a cell in a loop", "an LSTM alone, of one sequence")
+)
+def test_exported_programs(case: str, tmp_path):
+    """The file and the object, whose names of inputs and layers are the module's."""
+    make, x, options, expected = CASES[case]
+    model, x = make().eval(), x()
+    args = x if isinstance(x, tuple) else (x,)
+    with warnings.catch_warnings(action="ignore"):
+        program = torch.export.export(model, args)
+        torch.export.save(program, path := tmp_path / "model.pt2")
+    with torch.no_grad():
+        wanted = model(*args)
+    for source in (path, program):
+        front, build, back = rtlstm.split(source, x, folder=tmp_path / "build", **options)
+        core, past = front(*args)
+        found = back(*build.run(**core), past)
+        close(found, wanted)
+        assert type(found) is type(wanted) and len(layers(build)) == len(expected)
 
 
 def test_last_steps_are_all_that_is_computed(tmp_path):
@@ -127,6 +178,8 @@ REFUSED = {
     "attention": (lambda: models.Attention(), lambda: numbers(3, 7)),
     "unknown": (lambda: models.behind("unknown"), lambda: draw(3, 7, 4)),
     "norm": (lambda: models.behind("norm"), lambda: draw(3, 7, 4)),
+    "cell in a loop": (lambda: models.Stepped(models.Unknown()), lambda: draw(3, 7, 4)),
+    "cell of its own in a loop": (lambda: models.Minimal(), lambda: draw(3, 7, 4)),
 }
 
 
@@ -151,6 +204,13 @@ def test_what_refusals_name_works(case: str, tmp_path):
     text = told(model)
     assert case == "norm" or "rtlstm.split(model, x) leaves in PyTorch" in text
     same(model, given, tmp_path / "build")
+    with warnings.catch_warnings(action="ignore"):
+        torch.export.save(torch.export.export(model, (given,)), saved := tmp_path / "model.pt2")
+    assert case == "norm" or "rtlstm.split(model, x) leaves in PyTorch" in told(saved)
+    front, build, back = rtlstm.split(saved, given, folder=tmp_path / "program")
+    core, past = front(given)
+    with torch.no_grad():
+        close(back(*build.run(**core), past), model(given))
     path = exported(model, (given,), tmp_path / "model.onnx", dynamo=False)
     assert case == "norm" or "rtlstm.split(path, x) leaves in ONNX files" in told(path)
     same_file(path, (given,), tmp_path / "file")
@@ -273,7 +333,18 @@ def test_wrong_calls(tmp_path):
     with pytest.raises(ConfigurationError, match="leave out decide"):
         rtlstm.split(model, x, decide="argmax")
     with pytest.raises(ConfigurationError, match=r"6 times.*attach\(model, 'cell', x\) takes every call"):
-        rtlstm.split(model, x, lstm="cell")
+        rtlstm.split(models.Steered().eval(), x, lstm="cell")
+    with pytest.raises(ConfigurationError, match=r"7 times.*attach\(model, 'cell', x\) takes every call"):
+        rtlstm.split(models.Stepped(models.Unknown()).eval(), (draw(3, 7, 4), draw(3, 6)))
+    # The way out of the message.
+    for other, given in (
+        (models.Steered(), (x,)),
+        (models.Stepped(models.Unknown()), (draw(3, 7, 4), draw(3, 6))),
+    ):
+        with torch.no_grad():
+            wanted = other.eval()(*given)
+        with host.attach(other, "cell", given, folder=tmp_path / "attached"):
+            close(other(*given), wanted)
     with pytest.raises(ConfigurationError, match="no 'rnn.lstm'; recurrent ones are 'rnn.gru', 'cell'"):
         rtlstm.split(model, x, lstm="rnn.lstm")
     with pytest.raises(ConfigurationError, match="no 'nothing'; its recurrent parts are 'rnn.gru'"):
