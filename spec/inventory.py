@@ -411,7 +411,7 @@ def _norm_memories(manifest: Manifest) -> Iterator[MemorySpec]:
     """Yield the memories of norms: of the values of a vector, and of each gate unit's gains and biases."""
     parameters, numerics = manifest.parameters, manifest.numerics
     if numerics.unit.norms is not None:
-        most = max(layer.outputs for layer in manifest.layers if layer.kind == "norm")
+        most = numerics.unit.norms.most_values
         width = parameters.gate_units * numerics.data_bits
         yield _clocked("measured values", width, parameters.drain_beats(most), 1)
         if numerics.unit_parameters:
@@ -423,7 +423,7 @@ def _norm_memories(manifest: Manifest) -> Iterator[MemorySpec]:
 
 
 def _program_memories(manifest: Manifest) -> Iterator[MemorySpec]:
-    """Yield the two parts of a loadable program."""
+    """Yield the parts of a loadable program."""
     for name, widths in manifest.program_memories.items():
         yield _clocked(name, sum(widths.values()), manifest.capacity.operations, 1)
 

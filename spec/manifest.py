@@ -26,6 +26,8 @@ from rtlstm.spec.program.fields import (
     drain_widths,
     issue_fields,
     issue_widths,
+    norm_fields,
+    norm_widths,
     resident_fields,
     step_fields,
     step_widths,
@@ -495,9 +497,11 @@ class Manifest(Record):
         """Widths of the fields in each memory of a loadable program, from the low bits up, by name."""
         if self.parameters.capacity is None:
             return {}
+        norms = self.numerics.unit.norms
         return {
             "program, issued": issue_widths(self.parameters, self.timing),
             "program, drained": drain_widths(self.parameters, self.numerics.unit),
+            **({"program, norms": norm_widths(self.parameters, norms)} if norms else {}),
         }
 
     @property
@@ -519,9 +523,12 @@ class Manifest(Record):
         at these rows."""
         issued = issue_fields(self.program, bases, self.parameters.lane_sums is not None)
         drained = drain_fields(self.program, self.layers, self.numerics.unit, bases)
+        norms = self.numerics.unit.norms
+        normed = [norm_fields(self.program, self.layers, norms, bases)] if norms else []
+        parts = (issued, drained, *normed)
         columns = [
             (fields[name], width)
-            for fields, widths in zip((issued, drained), self.program_memories.values(), strict=True)
+            for fields, widths in zip(parts, self.program_memories.values(), strict=True)
             for name, width in widths.items()
         ]
         rows = [[(values[op], width) for values, width in columns] for op in range(len(self.program.ops))]

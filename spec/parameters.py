@@ -382,10 +382,9 @@ class Parameters(CoreOptions, Extended):
         """Return the beats, and so the rows of the drain's memories, for ``values`` results."""
         return ceil(values / self.gate_units)
 
-    @property
-    def most_drain_cycles(self) -> int:
-        """Cycles in which a group of any operation drains at most."""
-        return self.drain_beats(self.lanes) * self.words_per_beat
+    def most_drain_cycles(self, norm_values: int = 0) -> int:
+        """Cycles in which a group of any operation drains at most; a norm's of so many values is one."""
+        return self.drain_beats(max(self.lanes, norm_values)) * self.words_per_beat
 
     def decision_cycles(self, outputs: int) -> int:
         """Cycles from a step's last results to what is made of all of them; 0 where nothing is.

@@ -1,13 +1,18 @@
 """A loadable core in simulators: after every switch the golden model's bits and the schedule's cycles."""
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 from support.linked_core import LinkedPort, compile_linked
 from support.loadable_builds import NARROW, Build, build_for, check, make_device, stacked, switch
+from support.netlist import netlist_build
 from support.quick import quick
 from support.random_builds import random_network, random_parameters
+from support.random_sequences import random_gru
+from support.resident_checks import check_steps
+from support.small_builds import normal_lstm
 
 from rtlstm.bench.shapes import SHAPES
 from rtlstm.gen.builds.hardware import with_capacity
@@ -21,7 +26,7 @@ from rtlstm.sim.backends import IcarusDevice
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.family import Pipeline
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Network
+from rtlstm.spec.network import Dense, Gru, Lstm, LstmNorms, Network, Norm
 from rtlstm.spec.parameters import Needs, Parameters
 from rtlstm.spec.program.step import compile_program
 from rtlstm.spec.registers import Register
@@ -57,6 +62,79 @@ def test_dense_layers_in_front_of_an_lstm(tmp_path: Path) -> None:
     other = make_device(networks[0], SMALL)
     with pytest.raises(ConfigurationError, match="of LSTMs with dense layers behind them alone"):
         build_for(networks[1], other)
+
+
+def normed(seed: int, *layers: str, inputs: int = 3, most: float = 1.0) -> Network:
+    """LSTMs of five units, ``"lstm"``, and norms of them, by their name: gains and biases up to ``most``."""
+    rng = np.random.default_rng(seed)
+    found: list[Lstm | Norm | Gru | Dense] = []
+    for number, kind in enumerate(layers):
+        width = 5 if found else inputs
+        if kind in ("layer", "rms", "plain"):
+            gain, bias = (rng.uniform(most / 2, most, 5) if kind != "plain" else None for _ in range(2))
+            found.append(Norm(name=f"norm{number}", values=5, gain=gain, bias=bias, centre=kind != "rms"))
+        elif kind == "gru":
+            found.append(random_gru(rng, width, 5).replace(name=f"gru{number}"))
+        else:
+            norms = LstmNorms(hidden=Norm(values=20), together=True) if kind == "normed" else None
+            found.append(normal_lstm(rng, width, 5, name=f"lstm{number}").replace(norms=norms))
+    weight = rng.normal(size=(2 + seed % 2, 5))
+    return Network(layers=(*found, Dense(weight=weight, bias=weight[:, 0], activation="tanh")))
+
+
+@pytest.mark.parametrize("case", quick(["lstm", "two norms", "gru", "within", "wide"], "lstm"))
+def test_networks_with_norms_share_a_core(case: str, tmp_path: Path) -> None:
+    """A device takes networks with its norms in other places, with other weights, and without norms."""
+    first, *others = {
+        "lstm": [("lstm", "layer"), ("lstm", "layer", "lstm"), ("lstm", "lstm"), ("lstm", "layer")],
+        "wide": [("lstm", "layer"), ("lstm", "layer", "lstm", "layer")],
+        "two norms": [("lstm", "layer", "lstm", "rms"), ("lstm", "rms", "lstm", "layer"), ("lstm", "rms")],
+        "gru": [("gru", "layer", "gru"), ("gru", "gru", "layer")],
+        "within": [("normed",), ("normed",)],
+    }[case]
+    device = make_device(normed(0, *first, most=1.9), WIDE if case == "wide" else SMALL)
+    networks = [normed(seed, *layers, inputs=2 + seed) for seed, layers in enumerate(others, 1)]
+    builds = [build_for(network, device) for network in networks]
+    assert len({build.manifest.device_hash for build in (device, *builds)}) == 1
+    switch(device, builds, "icarus" if case != "two norms" else "verilator", tmp_path)
+
+
+def test_other_norms_than_the_devices_are_refused(tmp_path: Path) -> None:
+    """Its gains are larger, or it has another kind; a device of a network that has them takes both."""
+    device = make_device(normed(0, "lstm", "layer", most=0.9), SMALL)
+    larger, other = normed(1, "lstm", "layer", most=1.9), normed(1, "lstm", "rms")
+    for network in (larger, other):
+        with pytest.raises(
+            ConfigurationError, match="'norm1' differ; generate a loadable device from a network"
+        ):
+            build_for(network, device)
+    wider = make_device(normed(0, "lstm", "layer", "lstm", "rms", most=1.9), SMALL)
+    switch(wider, [build_for(network, wider) for network in (larger, other)], "golden", tmp_path)
+
+
+@pytest.mark.parametrize("backend", quick(["icarus", "verilator"], "icarus"))
+def test_two_networks_with_norms_at_once(backend: Literal["icarus", "verilator"], tmp_path: Path) -> None:
+    """Each has gains and biases in rows of its own."""
+    device = make_device(
+        normed(0, "lstm", "layer", most=1.9), SMALL.replace(beat_in=1), networks=3, operations=40
+    )
+    others = normed(2, "lstm", "layer"), normed(4, "lstm")
+    builds = [device, *(build_for(network, device) for network in others)]
+    check_steps(builds, np.random.default_rng(4), 4, backend, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.tools
+def test_netlist_of_a_loadable_core_with_norms(tmp_path: Path) -> None:
+    """What Yosys makes of it has the golden model's bits, with a network that it was not made from."""
+    parameters = Parameters.for_family("ecp5", lanes=8, macs=4, streams=2)
+    device = make_device(normed(0, "lstm", "layer", most=1.9), parameters)
+    other = build_for(normed(1, "lstm", "layer", "lstm"), device)
+    build = device.save(tmp_path / "rtl", core_to_verilog(device.manifest))
+    netlist = netlist_build(build, device.manifest, tmp_path / "netlist")
+    folder = other.save(tmp_path / "other")
+    with Accelerator.open(netlist, "icarus", verify=False) as accelerator:
+        check(accelerator.load(folder, verify=False), other, 1)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from support.sequence_checks import check_device as check_sequences
 from support.small_builds import NARROW
 from support.step_checks import check_device, check_netlist
 
-from rtlstm.gen.builds.compiled import Build, compile
+from rtlstm.gen.builds.compiled import Build
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.reference import run_float
@@ -230,13 +230,6 @@ def test_builds_without_a_norm_know_of_none() -> None:
 
 
 # What is refused
-
-
-def test_a_loadable_program_has_no_norms(tmp_path: Path) -> None:
-    network = Network(layers=(_lstm(3, 4), Norm(values=4)))
-    with pytest.raises(ConfigurationError, match="a loadable program cannot have norms.*leave out"):
-        compile(network, folder=tmp_path / "loadable", lanes=4, macs=2, capacities={}, quick=True)
-    compile(network, folder=tmp_path / "fixed", lanes=4, macs=2, quick=True)
 
 
 def test_results_of_more_bits_are_refused() -> None:

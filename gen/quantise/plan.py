@@ -966,7 +966,19 @@ class Plan(Lowered):
             return self.trained.constants[index]
         if self.hardware.layers:
             return self.hardware.constants_format(index, constants)
-        return Format.covering(self.weight_bits[index], float(np.abs(constants).max()))
+        needed = Format.covering(self.weight_bits[index], float(np.abs(constants).max()))
+        if self.layers[index].kind == "norm" and self.hardware.device is not None:
+            # A norm of the device's hardware, if its gains can be as large.
+            known = [
+                norm.gain for norm in self.hardware.device.norms if norm.values == self.layers[index].outputs
+            ]
+            fits = [
+                form
+                for form in known
+                if form and form.bits == needed.bits and form.fraction <= needed.fraction
+            ]
+            return max(fits, key=lambda form: form.fraction, default=needed)
+        return needed
 
     def cell_formats(self, index: int) -> CellFormats:
         """Return the formats of what a layer's cell reads, keeps and gives; of a product, its layer's."""

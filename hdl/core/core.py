@@ -24,7 +24,7 @@ from rtlstm.hdl.core.layouts import (
     upper_sum_bits,
 )
 from rtlstm.hdl.core.memory_window import CoreBus, MemoryWindow, WeightReader
-from rtlstm.hdl.core.normaliser import Normaliser
+from rtlstm.hdl.core.normaliser import Normaliser, program_bits
 from rtlstm.hdl.core.preactivation import Preactivation
 from rtlstm.hdl.core.program_store import CorePart, program_store
 from rtlstm.hdl.core.unit import Unit
@@ -290,13 +290,19 @@ class Core(CorePorts, CorePart):
         program, window, array_access = self._program, self._window, self._array_access
         sequencer, drain, operations = self._sequencer, self._drain, self._manifest.capacity.operations
         # Each part's row comes from as far as what is written there.
-        for part, access, low in (
-            (sequencer, self._access, 0),
-            (drain, array_access, len(sequencer.program_data)),
-        ):
+        parts: list[tuple[Component, _Access | MemoryWindow]] = [
+            (sequencer, self._access),
+            (drain, array_access),
+        ]
+        if self._normaliser is not None and program_bits(self._manifest):
+            parts.append((self._normaliser, array_access))
+            m.d.comb += self._normaliser.program_window.eq(self._opened)
+        low = 0
+        for part, access in parts:
             writes = access.write[Region.PROGRAM] & (access.row < operations)
             data = access.write_data[low:]
             program.drive(m, [part.program_write.eq(writes), part.program_data.eq(data)])
+            low += len(part.program_data)
         loaded = program.load(
             m,
             touched=window.touches,
@@ -310,7 +316,7 @@ class Core(CorePorts, CorePart):
             getattr(part, name).eq(getattr(loaded, name)) for part in (self, window) for name in program.told
         ]
         program.drive(m, [sequencer.program_window.eq(looks), *told])
-        words = Cat(sequencer.program_word, drain.program_word)
+        words = Cat(part.program_word for part, _ in parts)
         fields = program.fields_of(
             loaded.fields, (array_access.row - operations)[: self._manifest.parameters.network_bits]
         )

@@ -5,6 +5,7 @@ from amaranth.lib import stream
 from amaranth.lib.data import StructLayout, View
 
 from rtlstm.hdl.component import Struct
+from rtlstm.spec.cells.unit import Norms
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import NETWORK_BIT, ceil_log2
 
@@ -12,6 +13,13 @@ from rtlstm.spec.parameters import NETWORK_BIT, ceil_log2
 def row_bits(rows: int) -> int:
     """Width of an address of ``rows`` rows."""
     return max(1, ceil_log2(rows))
+
+
+def norms_of(manifest: Manifest) -> Norms:
+    """Return what a core has for norms, if it has some."""
+    norms = manifest.numerics.unit.norms
+    assert norms is not None, "only a core with norms has parts for them"
+    return norms
 
 
 def stream_bits(manifest: Manifest) -> int:

@@ -23,10 +23,10 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 
 from rtlstm.hdl.component import In, Out, Struct, connect_some
-from rtlstm.hdl.core.layouts import result_layout, row_bits, token_layout
-from rtlstm.hdl.core.program_store import CorePart
-from rtlstm.hdl.core.statistics import Statistics, norms_of, of_norm, times
-from rtlstm.hdl.primitives.pipeline import delay, delay_event, lookup, storage
+from rtlstm.hdl.core.layouts import norms_of, result_layout, row_bits, token_layout
+from rtlstm.hdl.core.program_store import CorePart, program_store
+from rtlstm.hdl.core.statistics import Statistics, of_norm, times
+from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
 from rtlstm.hdl.primitives.staged import Staged, combine
 from rtlstm.spec.inventory import memories, multipliers
 from rtlstm.spec.manifest import Manifest
@@ -35,6 +35,12 @@ from rtlstm.spec.registers import Region
 
 _STARTS = 3
 """Cycles from a word's issue to the registers of its norm."""
+
+
+def program_bits(manifest: Manifest) -> int | None:
+    """Width of what a loadable program says of norms; None of a fixed one."""
+    widths = manifest.program_memories.get("program, norms")
+    return None if widths is None else sum(widths.values())
 
 
 class Normaliser(CorePart):
@@ -63,6 +69,11 @@ class Normaliser(CorePart):
     """As at a :class:`~rtlstm.hdl.core.unit.Unit`, of the regions of tables, and of each unit's shifts."""
     entry: Signal = Out(lambda manifest: manifest.regions[Region.TABLES].width)
     """The root table's word, for read-back."""
+    program_write: Signal = In(lambda manifest: 1 if program_bits(manifest) else None)
+    program_data: Signal = In(lambda manifest: program_bits(manifest))
+    program_word: Signal = Out(lambda manifest: program_bits(manifest))
+    program_window: Signal = In(lambda manifest: 1 if program_bits(manifest) else None)
+    """As at a :class:`~rtlstm.hdl.core.program_store.ProgramPart`, of a loadable program."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._norms = norms_of(manifest)
@@ -90,22 +101,15 @@ class Normaliser(CorePart):
 
         They are there a cycle before the beat's values.
         """
-        program, layers, of_cell = self._manifest.program, self._manifest.layers, self._norms.of_cell
-        norms = [of_cell.get(layers[op.layer].cell, -1) + 1 for op in program.ops]
         op = delay(m, self.token.op, 1)
         starts = delay_event(m, self.token.valid & self.token.last, 1)
         parameters = self._manifest.parameters
         found = norm_results(parameters, self._norms.normalisations)
         ahead = found - value_cycles(parameters, self._norms.normalisations) - 1 - _STARTS
 
-        def field(name: str, values: list[int]) -> Value:
-            return delay(m, delay(m, lookup(m, op, values, name), 1), ahead)
-
-        norm = field("norm_of_op", norms)
-        first = field(
-            "constants_of_op", [op.shifts * (norm > 0) for op, norm in zip(program.ops, norms, strict=True)]
-        )
-        stores = field("stores_of_op", [int(op.beat_cycles > 1) for op in program.ops])
+        looked = self.program_window if program_bits(self._manifest) else Const(0)
+        field = program_store(self._manifest).read_normed(m, self, looked, op)
+        norm, first, stores = (delay(m, field(name), ahead) for name in ("norm", "constants", "stores"))
         begins = delay_event(m, starts, 1 + ahead) & (norm != 0)
         depth = self._memories["measured values"].depth
         beat, row = (

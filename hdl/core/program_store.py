@@ -15,7 +15,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib.data import ArrayLayout, StructLayout, View
 
 from rtlstm.hdl.component import AnyInterface, Component, In, Out, Struct, connect_some
-from rtlstm.hdl.core.layouts import row_bits
+from rtlstm.hdl.core.layouts import norms_of, row_bits
 from rtlstm.hdl.primitives.pipeline import delay, lookup, storage
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
@@ -25,6 +25,7 @@ from rtlstm.spec.program.fields import (
     drain_widths,
     issue_fields,
     issue_widths,
+    norm_fields,
     step_fields,
     step_widths,
 )
@@ -164,6 +165,11 @@ class ProgramStore(ABC):
         """Return the fields that the drain reads of the operation that ``op`` was a cycle ago."""
 
     @abstractmethod
+    def read_normed(self, m: Module, part: Any, looked: Value, op: Value) -> Callable[[str], Value]:
+        """Return a function that gives fields by name, of those that what computes norms reads, of the
+        operation that ``op`` was a cycle ago."""
+
+    @abstractmethod
     def load(self, m: Module, *, touched: Value, write: Value, row: Value, data: Value) -> Loaded:
         """Return what is known of a step; see :class:`_StepFields`."""
 
@@ -280,6 +286,11 @@ class _ConstantProgram(ProgramStore):
         found = _look_up(m, op, self.drained.values, "op")
         return {name: delay(m, value, 1) for name, value in found.items()}
 
+    def read_normed(self, m: Module, part: Any, looked: Value, op: Value) -> Callable[[str], Value]:
+        manifest = self._manifest
+        fields = norm_fields(manifest.program, manifest.layers, norms_of(manifest))
+        return lambda name: delay(m, lookup(m, op, fields[name], f"{name}_of_op"), 1)
+
     def load(self, m: Module, *, touched: Value, write: Value, row: Value, data: Value) -> Loaded:
         return self._loaded
 
@@ -328,7 +339,7 @@ class _WritableProgram(ProgramStore):
         self.step_layout = layout
         self.at_reset = dict.fromkeys(layout.members, 0)
         self.latest_results = parameters.preactivation + manifest.timing.slowest
-        self.most_drain_cycles = parameters.most_drain_cycles
+        self.most_drain_cycles = parameters.most_drain_cycles(manifest.timing.norm_values)
         self.most_words = 1 << self.issued().widths["columns"]
         self.drained = OpFields(manifest, drain_widths(parameters, manifest.numerics.unit))
 
@@ -343,8 +354,13 @@ class _WritableProgram(ProgramStore):
     def read_drained(self, m: Module, part: ProgramPart, looked: Value, op: Value) -> Mapping[str, Value]:
         return self._read(m, part, "program, drained", self.drained, looked, op)
 
+    def read_normed(self, m: Module, part: Any, looked: Value, op: Value) -> Callable[[str], Value]:
+        manifest, memory = self._manifest, "program, norms"
+        fields = OpFields(manifest, manifest.program_memories[memory])
+        return self._read(m, part, memory, fields, looked, op).__getitem__
+
     def _read(
-        self, m: Module, part: ProgramPart, memory: str, fields: OpFields, looked: Value, op: Value
+        self, m: Module, part: Any, memory: str, fields: OpFields, looked: Value, op: Value
     ) -> Mapping[str, Value]:
         """Add a memory; return the fields of the operation that ``op`` was a cycle ago."""
         read, write = storage(m, memories(self._manifest)[memory], "program")

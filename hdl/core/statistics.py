@@ -25,12 +25,11 @@ from typing import Any, TypeVar
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
 from rtlstm.hdl.component import In, Out, Struct
-from rtlstm.hdl.core.layouts import result_layout, row_bits
+from rtlstm.hdl.core.layouts import norms_of, result_layout, row_bits
 from rtlstm.hdl.core.program_store import CorePart
 from rtlstm.hdl.core.unit import ActivationUnit
 from rtlstm.hdl.primitives.pipeline import delay, delay_event
 from rtlstm.hdl.primitives.staged import Staged, combine
-from rtlstm.spec.cells.unit import Norms
 from rtlstm.spec.inventory import activations, multipliers
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.norms import (
@@ -46,13 +45,6 @@ from rtlstm.spec.norms import (
 from rtlstm.spec.registers import Region
 
 K = TypeVar("K")
-
-
-def norms_of(manifest: Manifest) -> Norms:
-    """Return what a core has for norms, if it has some."""
-    norms = manifest.numerics.unit.norms
-    assert norms is not None, "only a core with norms has parts for them"
-    return norms
 
 
 def spread_bits(manifest: Manifest) -> int:

@@ -37,6 +37,8 @@ class UnitTiming:
     """The results of single rows are there that are the sums themselves, perhaps with ReLU."""
     of_norms: int = 0
     """The results of norms are there; 0 without."""
+    norm_values: int = 0
+    """Values of the largest norm; 0 without."""
 
     @property
     def slowest(self) -> int:
@@ -77,6 +79,11 @@ class Norms:
     def normalisations(self) -> tuple[Normalisation, ...]:
         """The norms."""
         return tuple(form.norm for form in self.forms)
+
+    @property
+    def most_values(self) -> int:
+        """Values of the largest norm."""
+        return max(norm.values for norm in self.normalisations)
 
     @property
     def beat_fields(self) -> Mapping[str, int]:
@@ -175,7 +182,8 @@ class FusedUnit:
         """Return when states and results are there; c is shifted back in a cycle before it is rounded."""
         timing = self.timing_of(parameters, self.hidden_rounding)
         if self.norms is not None:
-            timing = replace(timing, of_norms=self.norms.results(parameters))
+            of_norms, most = self.norms.results(parameters), self.norms.most_values
+            timing = replace(timing, of_norms=of_norms, norm_values=most)
         return timing if len(self.cell_shifts) == 1 else replace(timing, keep=timing.keep + 1)
 
     @staticmethod
@@ -272,6 +280,7 @@ class GraphUnit:
             of_rows=results,
             of_linear_rows=results,
             of_norms=of_norms,
+            norm_values=self.norms.most_values if self.norms else 0,
         )
 
     @cached_property

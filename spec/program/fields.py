@@ -7,7 +7,7 @@ memory: one operation per row, and the fields of the step in the last row.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from rtlstm.spec.cells.unit import Unit, UnitTiming
+from rtlstm.spec.cells.unit import Norms, Unit, UnitTiming
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.step import CREDIT_CYCLES, STATE_CYCLES, Op, Program
@@ -116,7 +116,7 @@ def issue_widths(parameters: Parameters, timing: UnitTiming) -> dict[str, int]:
     """Bits of these fields in the program memory, for any program of a core with that unit."""
     capacity = parameters.program_memory
     columns = max(parameters.words(capacity.inputs), capacity.vector_words)
-    drain_cycles = parameters.most_drain_cycles
+    drain_cycles = parameters.most_drain_cycles(timing.norm_values)
     most = {
         "columns": columns - 1,
         "groups": capacity.weight_rows - 1,
@@ -154,7 +154,7 @@ def _most_idle_cycles(parameters: Parameters, timing: UnitTiming) -> int:
     """Idle cycles that an operation may have after it: for partial sums, for the order of results, for
     states, and for room in the output queue; :mod:`rtlstm.spec.program.step` adds them.
     """
-    drain = parameters.most_drain_cycles
+    drain = parameters.most_drain_cycles(timing.norm_values)
     in_order = timing.spread + drain
     leaves = drain + parameters.preactivation + timing.slowest + CREDIT_CYCLES
     states = timing.keep - timing.state + STATE_CYCLES
@@ -186,7 +186,8 @@ def drain_fields(program: Program, layers: Sequence[LayerShape], unit: Unit, bas
 def drain_widths(parameters: Parameters, unit: Unit) -> dict[str, int]:
     """Bits of these fields in the program memory."""
     capacity = parameters.program_memory
-    drain_beats = parameters.drain_beats(parameters.lanes) - 1
+    values = parameters.lanes if unit.norms is None else max(parameters.lanes, unit.norms.most_values)
+    drain_beats = parameters.drain_beats(values) - 1
     partials = capacity.bias_rows + capacity.partial_rows - 1
     most = {
         "more": drain_beats,
@@ -202,6 +203,25 @@ def drain_widths(parameters: Parameters, unit: Unit) -> dict[str, int]:
         "flags": (1 << len(BEAT_FLAGS) + unit.number_bits) - 1,
     }
     return _bits(most)
+
+
+def norm_fields(program: Program, layers: Sequence[LayerShape], norms: Norms, bases: Bases = FIRST) -> Fields:
+    """The fields of every operation that what computes norms reads: the index, plus 1, of the norm that it
+    is; the first row of the gains and biases; whether its beats fill several words."""
+    found = [norms.of_cell.get(layers[op.layer].cell, -1) + 1 for op in program.ops]
+    return {
+        "norm": found,
+        "constants": [
+            (op.shifts + bases.shift_rows) * (norm > 0) for op, norm in zip(program.ops, found, strict=True)
+        ],
+        "stores": [int(op.beat_cycles > 1) for op in program.ops],
+    }
+
+
+def norm_widths(parameters: Parameters, norms: Norms) -> dict[str, int]:
+    """Bits of these fields in the program memory."""
+    rows = parameters.program_memory.shift_rows
+    return _bits({"norm": len(norms.forms), "constants": rows - 1, "stores": 1})
 
 
 def step_fields(program: Program, parameters: Parameters, bases: Bases = FIRST) -> dict[str, int]:

@@ -134,14 +134,6 @@ def check_groups(groups: Groups, layer: str, count: int, columns: int) -> None:
         )
 
 
-def no_norms_program() -> str:
-    """Return why a loadable program cannot have norms."""
-    return (
-        "a loadable program cannot have norms: their sums and constants are in the hardware; leave out "
-        "`capacities`, or normalise on the host"
-    )
-
-
 def no_loadable_program() -> str:
     """Return why a loadable program cannot skip words."""
     return (

@@ -215,7 +215,7 @@ class Timeline:
         slowest = self.parameters.preactivation + timing.slowest
         written = max((cycle - 1 for words in self.stored for cycle in words), default=0)
         decides = self.parameters.decision_cycles(self.program.outputs)
-        depth = slowest + self.parameters.most_drain_cycles + decides + 3
+        depth = slowest + self.parameters.most_drain_cycles(timing.norm_values) + decides + 3
         self.program = program
         return max(written, self.issued + depth) if program.overtakes(slowest) else written
 

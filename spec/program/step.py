@@ -20,7 +20,6 @@ from rtlstm.spec.program.passes import (
     Kept,
     check_groups,
     no_loadable_program,
-    no_norms_program,
 )
 from rtlstm.spec.record import Extended
 
@@ -384,8 +383,6 @@ def compile_program(
     """
     if kept:
         parameters.require_fixed_program(no_loadable_program())
-    if any(layer.kind == "norm" for layer in shapes):
-        parameters.require_fixed_program(no_norms_program())
     prefetches = prefetches and shapes[0].recurrent and shapes[0].feedback == 0
     layout = _Layout(shapes, parameters, timing, prefetches, kept, sections)
     body = sum(layer.recurrent for layer in shapes)

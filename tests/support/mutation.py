@@ -35,7 +35,7 @@ from support.yosys import formal_environment
 LIMIT_SECONDS = 120
 """A mutant that plays for longer hangs: the whole build takes a second."""
 PREPARE = "read_verilog -sv -D{define} {rtl}; hierarchy -top {top}; proc; flatten; opt -full; wreduce; clean"
-"""Bits of operators that nothing reads, as above a sum that is cut, are no hardware: they go before a draw."""
+"""Bits of operators that nothing reads, as above a sum that is cut, are no hardware: they go first."""
 CHOSEN = """
   reg [15:0] mutant;
   integer chosen, read;

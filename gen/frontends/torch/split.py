@@ -507,22 +507,10 @@ class Back(nn.Module):  # type: ignore[misc]
             return tuple(self._leaf(each, y, state, past) for each in value)
         if value in self._ends:
             return self._end(self._ends[value], isinstance(value, Packed), y, past)
-<<<<<<< HEAD
-        part, numbers = self._states[value]
+        part, numbers, alone = self._states[value]
         ranks = self._cut.ranks(part, numbers)
         found = [torch.as_tensor(state[part][at]).to(past.form.like) for at in ranks]
-        return found[0] if self._is_cell(value) else torch.stack(found)
-
-    def _is_cell(self, tensor: str) -> bool:
-        node = next(node for node, _ in self._cut.recurrent if tensor in node.outputs)
-        return "T" not in node.attributes["axes"]
-=======
-        part, numbers, alone = self._states[value]
-        layers = self._cut.read.network.pseudo_layers
-        ranks = [at for at, layer in enumerate(layers) if part == 0 or isinstance(layer, Lstm)]
-        found = [torch.as_tensor(state[part][ranks.index(at)]).to(past.form.like) for at in numbers]
         return found[0] if alone else torch.stack(found)
->>>>>>> fe18ea24 (cocotb tests run any network of a device that holds several, and hand streams over; LiteX says how many it holds; split of exported programs and of loops over steps)
 
     def _end(self, end: End, packed: bool, y: Any, past: Past) -> Any:
         order, begin = end.order, self._cut.order
