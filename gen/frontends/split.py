@@ -174,8 +174,8 @@ def _try(
     problems: list[str],
     reasons: list[str],
 ) -> tuple[Plan | None, Found | None]:
-    """The plan of a cut, and what was found; without a plan, ``problems`` gets why, ``reasons`` why a cut that
-    there was does not fit."""
+    """The plan of a cut, and what was found. Without a plan, ``problems`` gets why, and ``reasons`` does if there
+    was a cut."""
     report, cut = _builder(source, name), None
     try:
         cut = _cut(_read(source, options, report), report.found, options)

@@ -26,7 +26,7 @@ from rtlstm.hdl.core.layouts import (
 from rtlstm.hdl.core.memory_window import CoreBus, MemoryWindow, WeightReader
 from rtlstm.hdl.core.normaliser import Normaliser, program_bits
 from rtlstm.hdl.core.preactivation import Preactivation
-from rtlstm.hdl.core.program_store import CorePart, program_store
+from rtlstm.hdl.core.program_store import CorePart, ProgramPart, program_store
 from rtlstm.hdl.core.unit import Unit
 from rtlstm.hdl.core.vector_memory import ResultWords, VectorMemory
 from rtlstm.hdl.primitives.pipeline import copies, delay, delay_event
@@ -290,7 +290,7 @@ class Core(CorePorts, CorePart):
         program, window, array_access = self._program, self._window, self._array_access
         sequencer, drain, operations = self._sequencer, self._drain, self._manifest.capacity.operations
         # Each part's row comes from as far as what is written there.
-        parts: list[tuple[Component, _Access | MemoryWindow]] = [
+        parts: list[tuple[ProgramPart | Normaliser, _Access | MemoryWindow]] = [
             (sequencer, self._access),
             (drain, array_access),
         ]
