@@ -21,7 +21,7 @@ from rtlstm.hdl.link.serial_link import LinkedCore
 from rtlstm.hdl.sequences.part_steps import make_core
 from rtlstm.spec.buses import BusName
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Network
+from rtlstm.spec.network import Network, Norm
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.parameters import Parameters
 
@@ -39,6 +39,8 @@ def components() -> list[wiring.Component]:
     wide = quantise(linear, QuantizationSettings(weight_bits=8, data_bits=8, gate_bits=8))
     loadable = make_device(small_network(), Parameters(**SIZES), SETTINGS, "dut", **CAPACITIES).manifest
     several = make_device(small_network(), Parameters(**SIZES), SETTINGS, "dut", networks=2).manifest
+    normed = Network(layers=(*lstms, Norm(values=4)))
+    norms = make_device(normed, Parameters(**SIZES), SETTINGS, "dut", **CAPACITIES).manifest
     summing = manifest(plain, Parameters(lane_sums=4, **SIZES))
     buses: tuple[BusName, ...] = ("axi", "axilite", "wishbone")
     wrapped = [wrappers.wrapper(manifest(plain, Parameters(bus=bus, **SIZES))) for bus in buses]
@@ -57,6 +59,7 @@ def components() -> list[wiring.Component]:
         *chain.from_iterable(part_modules(core).values() for core in cores),
         LinkedCore(loadable, 8),
         make_core(several),
+        make_core(norms),
         *part_modules(manifest(plain, Parameters(lut_lanes=2, **SIZES))).values(),
         *part_modules(summing).values(),
         make_core(summing),
