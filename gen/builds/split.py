@@ -78,11 +78,10 @@ def split(
     reading = ReadOptions(**option_values(ReadOptions, options))
     rest = {key: value for key, value in options.items() if key not in ReadOptions.model_fields}
     path = Path(model) if isinstance(model, str | Path) else None
-    source = model if path is None or path.suffix != ".pt2" else as_path("the model", model)
-    exported = isinstance(source, Path) or (is_live(source) and not is_module(source))
+    exported = path.suffix == ".pt2" if path is not None else is_live(model) and not is_module(model)
     if exported or is_module(model):
         parts = import_module("rtlstm.gen.frontends.torch.split")
-        program = parts.Program(source) if exported else None
+        program = parts.Program(model if path is None else as_path("the model", model)) if exported else None
         calls = import_module("rtlstm.host.torch").as_calls(model if program is None else program.module, x)
         split_it = partial(parts.split_module, model, calls=calls) if program is None else program.split
         found = split_it(options=reading, name=name)
