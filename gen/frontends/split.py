@@ -174,7 +174,7 @@ def _try(
     problems: list[str],
     reasons: list[str],
 ) -> tuple[Plan | None, Found | None]:
-    """The plan of a cut, and what was found; ``problems`` gets why there is none, and ``reasons`` of a cut."""
+    """The plan of a cut, and what was found. Without one, ``problems`` gets why, and ``reasons`` of a cut."""
     report, cut = _builder(source, name), None
     try:
         cut = _cut(_read(source, options, report), report.found, options)
