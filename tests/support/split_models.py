@@ -154,6 +154,18 @@ class Stepped(nn.Module):
         return self.what(torch.stack(rows, 1)), c
 
 
+class Results(nn.Module):
+    """The results of a model without its states."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        """Return results of every step."""
+        return self.model(x)[0]
+
+
 class Minimal(nn.Module):
     """A cell of its own in a loop: its results are summed up over the steps, and the last one is given."""
 

@@ -156,18 +156,19 @@ def _looped(module: nn.Module, options: ReadOptions, name: str | None, calls: Se
     ModelError
         If there is no such loop, or the module cannot be divided.
     """
+    wanted = [run_model(module, args, kwargs) for args, kwargs in calls]
     unrolled: list[str] = []
     traced = _traced(module, unrolled)
     if not unrolled:
         raise ModelError("the module has no loop over steps")
     found = _of_trace(module, traced, options, name)
-    for args, kwargs in calls:
+    for (args, kwargs), theirs in zip(calls, wanted, strict=True):
         core, past = found.front(*args, **kwargs)
         try:
             result = found.back(*_computed(found.read.network, core), past)
         except (TypeError, RuntimeError) as error:
             raise ModelError(f"the part behind the loop cannot be computed ({first_line(error)})") from None
-        pairs = zip(flat(result), flat(run_model(module, args, kwargs)), strict=True)
+        pairs = zip(flat(result), flat(theirs), strict=True)
         if not all(_equal(one, other, 1e-3) for one, other in pairs):
             raise ModelError("what stands behind a loop depends on how many steps it has")
     return found
@@ -444,7 +445,8 @@ class Front(nn.Module):  # type: ignore[misc]
         if form.lengths is not None:
             core["lengths"] = form.lengths
         if any(state is not None for state in states):
-            core["state"] = self._state(states, (moved.shape[not order.sequences_first],) if batched else ())
+            several = batched and "N" in order.tags
+            core["state"] = self._state(states, (moved.shape[not order.sequences_first],) if several else ())
         if self._outputs != "all":
             core["outputs"] = self._outputs
         return core, Past(form, batched, tuple(x.shape[:-1]), values)
@@ -459,7 +461,8 @@ class Front(nn.Module):  # type: ignore[misc]
                 rank = 1 + len(rows)
                 each = given if given.dim() > rank else given.unsqueeze(0)
                 for number, one in zip(numbers, each, strict=True):
-                    part[number] = _array(one)
+                    # Operators have an axis of sequences also where the model has none.
+                    part[number] = _array(one).reshape(part[number].shape)
         return tuple(h), tuple(c.values())
 
 
@@ -474,6 +477,7 @@ class Back(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.graph, self._cut, self._given, self._packs = graph, plan.cut, given, plan.packs
         self._last = plan.outputs == "last"
+        self._operators = any(call.op == "call_function" for call in plan.calls)
         self._ends, self._states = plan.ends, plan.states_of
         self.results: Callable[[Any], Any] = lambda results: results
         """Gives the results the form that the model has for them."""
@@ -510,6 +514,8 @@ class Back(nn.Module):  # type: ignore[misc]
         part, numbers, alone = self._states[value]
         ranks = self._cut.ranks(part, numbers)
         found = [torch.as_tensor(state[part][at]).to(past.form.like) for at in ranks]
+        if self._operators and "N" not in self._cut.order.tags:
+            found = [each.unsqueeze(0) for each in found]
         return found[0] if alone else torch.stack(found)
 
     def _end(self, end: End, packed: bool, y: Any, past: Past) -> Any:
