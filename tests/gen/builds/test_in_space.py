@@ -18,7 +18,9 @@ from rtlstm.gen.builds.hardware import SPATIAL, ArrayRequest, in_space
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.spec.errors import ConfigurationError
 
-ROUTED = fpga_family("ecp5").need_estimates().spatial.clocks.routed
+ROUTED = [
+    each for name in ("ecp5", "ice40") for each in fpga_family(name).need_estimates().spatial_clocks.routed
+]
 GIVEN = {"weight_bits": 4, "data_bits": 6, "gate_bits": 6}
 X = np.random.default_rng(1).normal(size=(9, 2, 3))
 
@@ -36,21 +38,23 @@ def estimate_in_space(routed: RoutedInSpace) -> Estimate:
     settings = QuantizationSettings(**bits, tables="direct", hidden_rounding="odd")
     asked = {"loop_registers": routed.loop_registers, "streams": routed.streams, "tables": "direct"}
     asked |= {"table_memory": "rom"} if routed.table_memory == "rom" else {}
-    request = ArrayRequest(array="spatial", family="ecp5", **asked)
+    chosen = find_device(routed.device)
+    request = ArrayRequest(array="spatial", family=chosen.device.family, **asked)
     manifest = in_space("routed", quantise(shape.network(), settings, hardware=SPATIAL), request)
-    found = estimate(manifest, find_device(routed.device))
+    found = estimate(manifest, chosen)
     assert found is not None
     return found
 
 
-@pytest.mark.parametrize("number", quick(range(len(ROUTED)), 3))
+@pytest.mark.parametrize("number", quick(range(len(ROUTED)), 3, len(ROUTED) - 1))
 def test_estimates_are_near_what_was_routed(number: int) -> None:
     """Weights are others than those that were routed, of the same bits."""
     routed = ROUTED[number]
     found = estimate_in_space(routed)
     assert found.fits and found.loop_registers == routed.loop_registers
-    assert found.multipliers == 3 * routed.units
-    assert found.block_rams == (4 * routed.units if routed.table_memory == "ram" else 0)
+    small = routed.device == "up5k"
+    assert found.multipliers == (0 if small else 3 * routed.units)
+    assert found.block_rams == (4 * routed.units if routed.table_memory == "ram" else 0) + 2 * small
     assert found.fmax_mhz == pytest.approx(routed.mhz, rel=0.15)
     assert 0.75 * routed.luts < found.luts < 1.1 * routed.luts
 
@@ -77,9 +81,9 @@ def test_estimates_of_other_families_are_near_what_was_synthesised(
     assert (found.multipliers, found.block_rams) == (multipliers, block_rams)
     assert found.luts == pytest.approx(luts, rel=0.1)
     # nextpnr had 53 logic cells too few of an UP5K.
-    assert found.fits == (device != "up5k") and found.fmax_mhz is None
+    assert found.fits == (device != "up5k") and (found.fmax_mhz is None) == found.fits
     if not found.fits:
-        with pytest.raises(ConfigurationError, match="fuller than any design known to have been routed"):
+        with pytest.raises(ConfigurationError, match="is fuller than any spatial build known"):
             build.implement(device)
 
 
@@ -110,6 +114,15 @@ def test_other_widths_of_a_spatial_build_for_a_device_are_spatial(tmp_path: Path
     costs = [each.cost for each in found.widths if each.cost is not None]
     # An array would take some twenty cycles.
     assert costs and all(cost.step_latency_cycles <= 10 for cost in costs)
+
+
+def test_four_units_are_fitted_to_an_up5k(tmp_path: Path) -> None:
+    given = {"array": "spatial", "fit": "up5k", "calibration": X, "quick": True} | GIVEN
+    build = rtlstm.compile(lstm(), folder=tmp_path / "build", **given)
+    found = build.report().fit.estimate
+    assert found == estimate(build.manifest, find_device("up5k")) and found.multipliers <= 8
+    with pytest.raises(ConfigurationError, match=r"not fit up5k, in space: the nearest takes [\d,]+ logic"):
+        rtlstm.compile(lstm(8), folder=tmp_path / "large", **given)
 
 
 def test_a_device_without_clocks_in_space_takes_builds_of_its_family(tmp_path: Path) -> None:
@@ -158,5 +171,5 @@ def test_an_array_for_a_device_says_what_a_spatial_build_would_take(tmp_path: Pa
     build = rtlstm.compile(lstm(), folder=tmp_path / "build", **given)
     (note,) = [each for each in build.report().notes if "in space" in each]
     assert "steps would follow each other in an estimated " in note and "none are loaded later" in note
-    other = rtlstm.compile(lstm(), folder=tmp_path / "other", **given | {"fit": "up5k"})
+    other = rtlstm.compile(lstm(), folder=tmp_path / "other", **given | {"fit": "lifcl-40"})
     assert not any("in space" in each for each in other.report().notes)
