@@ -160,12 +160,13 @@ class _Cell:
         self.ranges.see("preactivation", np.stack(gates))
         assert self.c is not None
         h, kept = self._evaluate(0, gates, self.c)
-        self.ranges.see("cell", h if kept is None else kept)
         self.ranges.see("inner", h)
         if norms.cell is not None:
             c = self._normed(norms, "cell", h)
             self.ranges.see("preactivation", c)
-            h, _ = self._evaluate(1, [gates[3], c], self.c)
+            h, normed_c = self._evaluate(1, [gates[3], c], self.c)
+            kept = normed_c if norms.kept else kept
+        self.ranges.see("cell", h if kept is None else kept)
         return h, kept
 
     def _gru(self, layer: Gru, part: Floats) -> Floats:

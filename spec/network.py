@@ -210,10 +210,10 @@ class Norm(Record):
         return tuple(each for each in (self.gain, self.bias) if each is not None)
 
 
-class LstmNorms(Record):
+class LstmNorms(Extended):
     """Norms inside an LSTM layer, each of which may be left out: ``hidden`` is of the gates' products with h,
     ``input`` of those with the input, both of ``4 * units`` values; ``cell`` is of c, ``(units,)``, where h
-    reads it.
+    reads it, and if it is ``kept``, in the next step, too.
 
     ``input_bias`` and ``hidden_bias`` ``(4 * units,)`` are added before the norms; None for zeros. If
     ``together``, the norm ``hidden`` is of the sum of both products, and there is none of the input's.
@@ -225,6 +225,9 @@ class LstmNorms(Record):
     input_bias: FloatArray | None = None
     hidden_bias: FloatArray | None = None
     together: bool = False
+    kept: bool = False
+    """Keep what the norm of c gives as c."""
+    _later = frozenset({"kept"})
 
     @property
     def each(self) -> dict[str, Norm]:
@@ -243,6 +246,8 @@ class LstmNorms(Record):
                 _expect_shape(f"{name}_bias", bias, (values,))
         if not self.each:
             raise ValueError("norms of an LSTM must have one of input, hidden and cell; leave norms out")
+        if self.kept and self.cell is None:
+            raise ValueError("a c that is kept behind its norm must have one: give cell, or leave kept out")
         if self.together and (self.input is not None or self.input_bias is not None or self.hidden is None):
             raise ValueError("a norm of both products together is hidden; leave input and input_bias out")
 

@@ -245,7 +245,9 @@ class TorchLayers(torch.nn.Module):
             if position == graph.result:
                 name: str | int | None = index
             elif position == graph.state:
-                name = cell_name(index) if keeps_c else index + shape.feedback
+                name = index + shape.feedback
+                if self.plans[index].layer.state != "hidden":
+                    name = cell_name(max(at for at in self._states if at <= index))
             elif shape.kind == "norm":
                 name = None
             elif keeps_c and kept & {*node.args}:

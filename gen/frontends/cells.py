@@ -467,9 +467,9 @@ def _members(graph: Graph, cell: _Cell) -> Sequence[Node]:
 
 
 _IS_NORMED = (
-    "a step with norms is an LSTM, `c = f * c + i * g` and `h = o * tanh(c)` or `o * tanh(norm(c))`, whose "
-    "norms are each of all four gates' products with the input, with h, or of the sum of both; write it so, "
-    "with a c that is kept before its norm, or put norms between layers"
+    "a step with norms is an LSTM, `c = f * c + i * g` or the norm of that, and `h = o * tanh(c)` or "
+    "`o * tanh(norm(c))`, whose other norms are each of all four gates' products with the input, with h, or of "
+    "the sum of both; write it so, or put norms between layers"
 )
 
 
@@ -515,15 +515,15 @@ class _NormedStep(_Formulas):
         """Return the layer, or None if the step is of another form."""
         new_h, new_c = (self.forms.behind(states[each]) for each in (self.h, self.c))
         for o, read in self.pairs(new_h, "mul"):
-            of_c = self.function(read)
-            cell = None if of_c is None else self._normed_state(of_c[1], new_c)
+            of_c, of_sum = self.function(read), self._normed(new_c) or (None, new_c)
+            cell = None if of_c is None else of_sum if of_c[1] == new_c else self._normed(of_c[1], new_c)
             if of_c is None or cell is None:
                 continue
-            for *names, old in self.sums(new_c):
+            for *names, old in self.sums(cell[1]):
                 found = [one for tensor in (*names, o) if (one := self.function(tensor))]
                 if old != self.c or [found[at][0] for at in (0, 1)] != [found[-1][0]] * 2 or len(found) < 4:
                     continue
-                layer = self._layer(name, [tensor for _, tensor in found], cell[0])
+                layer = self._layer(name, [tensor for _, tensor in found], cell[0], of_sum[0] is not None)
                 functions = {"gate": found[0][0], "candidate": found[2][0], "output_activation": of_c[0]}
                 return NormedLstm(layer.replace(**functions), tuple(self.products), self.h, self.c)
         return None
@@ -531,14 +531,13 @@ class _NormedStep(_Formulas):
     def behind(self, tensor: str) -> str:
         return self.forms.behind(tensor)
 
-    def _normed_state(self, tensor: str, new_c: str) -> tuple[Norm | None] | None:
-        """The norm of c that is read for h, if there is one; None of another value."""
-        if tensor == new_c:
-            return (None,)
+    def _normed(self, tensor: str, of: str = "") -> tuple[Norm | None, str] | None:
+        """The norm that gives a tensor, and what it is of, which must be ``of`` if that is said."""
         node = self.made(tensor, "layer_norm")
-        if node is None or self.forms.behind(node.inputs[0]) != new_c:
+        source = "" if node is None else self.forms.behind(node.inputs[0])
+        if node is None or source != (of or source):
             return None
-        return (self._norm(node, self.forms.width(self.c)),)
+        return self._norm(node, self.forms.width(self.c)), source
 
     def _norm(self, node: Node, size: int) -> Norm:
         rank = len(self.forms.graph.shape(node.inputs[0])) or 2
@@ -562,7 +561,7 @@ class _NormedStep(_Formulas):
 
     # Rows
 
-    def _layer(self, name: str, gates: list[str], cell: Norm | None) -> Lstm:
+    def _layer(self, name: str, gates: list[str], cell: Norm | None, kept: bool) -> Lstm:
         units = self.forms.width(self.c)
         rows = [self.forms.read(gate) for gate in gates]
         plain, normed = self._split(rows, units)
@@ -600,7 +599,7 @@ class _NormedStep(_Formulas):
             w_ih=np.concatenate([*plain.values()], axis=1),
             w_hh=w_hh,
             bias=np.concatenate([np.broadcast_to(form.bias, (units,)) for form in rows]),
-            norms=LstmNorms(**fields, cell=cell, together="both" in found),
+            norms=LstmNorms(**fields, cell=cell, together="both" in found, kept=kept),
         )
 
     def _split(self, rows: list[Form], units: int) -> tuple[dict[str, Floats], list[tuple[Node, Floats]]]:

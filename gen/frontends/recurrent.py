@@ -356,6 +356,7 @@ def _norms(norms: LstmNorms) -> str:
     """Name what an LSTM normalises."""
     texts = {"input": "the input's products", "hidden": "h's products", "cell": "c"}
     texts |= {"hidden": "both products' sum"} if norms.together else {}
+    texts |= {"cell": "the c that is kept"} if norms.kept else {}
     return " and ".join(texts[name] for name in norms.each)
 
 

@@ -59,8 +59,8 @@ class ArrayLayer:
     """Whether its results are its rows' sums, or parts of them: then the sums have the result's format."""
     wide: bool = False
     """Whether large sums matter, at which sigmoid and tanh are flat."""
-    state: Literal["cell", "hidden"] | None = None
-    """The state that its cell keeps: an LSTM's c, or h itself."""
+    state: Literal["cell", "hidden", "earlier"] | None = None
+    """The state that its cell keeps: an LSTM's c, or h itself, or the c of an earlier layer."""
     output_saturates: bool = True
     feedback: int = 0
     skips: int = 0
@@ -220,7 +220,7 @@ def _lstm(layer: Lstm, origin: int) -> list[ArrayLayer]:
 
 def _normed_lstm(layer: Lstm, norms: LstmNorms, origin: int) -> list[ArrayLayer]:
     """Return the products and their norms, the layer that keeps c, and of a norm of c that and the one that
-    gives h.
+    gives h, which may keep c in its stead.
 
     Both read the norms' results through identities, and their sums have the biases. The layer of the products
     with h multiplies a zero with the layer before, if the norms are not of both products together.
@@ -290,7 +290,8 @@ def _normed_lstm(layer: Lstm, norms: LstmNorms, origin: int) -> list[ArrayLayer]
         found.append(replace(_norm(norms.cell, origin), name=f"{name}_cell_norm", range_of="cell_norm"))
         normed = np.zeros((rows, units))
         normed[units : 2 * units] = np.eye(units)
-        given = replace(core, kind="product", name=f"{name}_output", cell=lstm_output_cell(layer), state=None)
+        given = replace(core, kind="product", name=f"{name}_output", cell=lstm_output_cell(layer))
+        given = replace(given, state="earlier" if norms.kept else None)
         reading([*((at, last) for at in gates), (len(found) - 1, normed)], bias_o, given)
     end = len(found) - 1
     return [

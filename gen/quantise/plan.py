@@ -559,6 +559,12 @@ class Lowered:
         """Whether no layer has an activation function."""
         return all(layer.linear for layer in self.layers)
 
+    def keeper(self, index: int) -> int:
+        """Return the layer whose c a layer keeps: itself, or an earlier one."""
+        while self.layers[index].state != "cell":
+            index -= 1
+        return index
+
     def ranges_of(self, option: str, given: float | tuple[float, ...]) -> tuple[float, ...]:
         """Return a range of each layer: of a number for all, or of one for each layer that keeps a c.
 
@@ -1000,7 +1006,7 @@ class Plan(Lowered):
         """Return the format of the state that a layer's cell keeps."""
         layer = self.layers[index]
         if layer.state != "hidden":
-            return self.cells[index] if layer.state else None
+            return self.cells[self.keeper(index)] if layer.state else None
         # The range is that of h, with more fraction bits. A GRU of two layers keeps one state, in the format
         # of the h that it reads back.
         bits = self.cell.bits

@@ -34,7 +34,7 @@ def lstm_cell(layer: Lstm) -> Cell:
 
 
 def lstm_state_cell(layer: Lstm) -> Cell:
-    """The new c of an LSTM whose c has a norm; gates i, f, g."""
+    """The new c of an LSTM whose c has a norm; gates i, f, g. It is kept here, or by the next cell."""
     cell = CellBuilder()
     return cell.build("lstm_state", _lstm_state(cell, layer)[0])
 
@@ -42,8 +42,15 @@ def lstm_state_cell(layer: Lstm) -> Cell:
 def lstm_output_cell(layer: Lstm) -> Cell:
     """The h of an LSTM whose c has a norm; gates o and the norm's result."""
     cell = CellBuilder()
-    o = cell.apply(layer.gate, cell.clip(cell.gate(0), layer.clip))
-    return cell.build("lstm_output", o * cell.apply(layer.output_activation, cell.gate(1)))
+    o, c = cell.apply(layer.gate, cell.clip(cell.gate(0), layer.clip)), cell.gate(1)
+    if keeps_normed(layer):
+        cell.keep(c)
+    return cell.build("lstm_output", o * cell.apply(layer.output_activation, c))
+
+
+def keeps_normed(layer: Lstm) -> bool:
+    """Whether an LSTM keeps its c behind a norm."""
+    return layer.norms is not None and layer.norms.kept
 
 
 def _lstm_state(cell: CellBuilder, layer: Lstm) -> tuple[Term, Term]:
@@ -57,7 +64,7 @@ def _lstm_state(cell: CellBuilder, layer: Lstm) -> tuple[Term, Term]:
     g = cell.apply(layer.candidate, cell.clip(before_g, layer.clip))
     f = 1.0 - i if layer.coupled else cell.apply(layer.gate, cell.clip(before_f, layer.clip))
     c = cell.clip(f * old + i * g, layer.cell_clip)
-    return c, cell.keep(c)
+    return c, c if keeps_normed(layer) else cell.keep(c)
 
 
 def gru_cell(layer: Gru) -> Cell:

@@ -283,6 +283,17 @@ class KeptBehind(LayerNormLstm):
         return self.out(h), (h, c)
 
 
+class NormedTwice(LayerNormLstm):
+    """Its c is kept behind a norm, and h reads another norm of that."""
+
+    def forward(self, x, state):
+        h, c = state
+        i, f, g, o = self.gates(x, h)
+        c = self.of_c(torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g))
+        h = torch.sigmoid(o) * torch.tanh(self.of_c(c))
+        return self.out(h), (h, c)
+
+
 class EachGate(LayerNormLstm):
     """A norm of each gate."""
 
@@ -299,7 +310,7 @@ CELLS = {
     each.__name__: each
     for each in (
         *(MinGru, MinLstm, StateSpace, Complex, IndRnn, Sru, Coupled, Spiking, Averaged),
-        *(LayerNormLstm, NormOfSums, PeakAndMean, SLstm, TimeMix),
+        *(LayerNormLstm, NormOfSums, KeptBehind, PeakAndMean, SLstm, TimeMix),
     )
 }
 

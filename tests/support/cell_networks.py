@@ -233,6 +233,9 @@ def _normed_lstms(draw: Drawing) -> Iterator[tuple[str, list[object]]]:
     several = draw.lstm(UNITS + INPUTS, norms=LstmNorms(input=gates, hidden=gates), **two)
     last = draw.lstm(2 * UNITS, norms=LstmNorms(hidden=both, together=True), **reads((1, UNITS), (2, UNITS)))
     yield "lstms_with_some_norms", [alone, several, last]
+    kept = draw.lstm(norms=each.replace(kept=True), cell_clip=1.5)
+    alone = draw.lstm(UNITS, norms=LstmNorms(cell=draw.norm(UNITS, epsilon=0.01), kept=True))
+    yield "lstms_with_c_behind_its_norm", [kept, alone]
 
 
 CELL_NETWORKS = {

@@ -157,13 +157,15 @@ def _normed_lstm(draw: Draw, weights: _Weights, inputs: int, outputs: int, commo
     together, hidden, cell = (draw(st.booleans()) for _ in range(3))
     hidden |= together
     of_input = not together and draw(st.booleans())
+    cell |= not (hidden or of_input)
     norms = LstmNorms(
         input=_norm(draw, weights, rows) if of_input else None,
         hidden=_norm(draw, weights, rows) if hidden else None,
-        cell=_norm(draw, weights, outputs) if cell or not (hidden or of_input) else None,
+        cell=_norm(draw, weights, outputs) if cell else None,
         input_bias=weights.vector(rows) if not together and draw(st.booleans()) else None,
         hidden_bias=weights.vector(rows) if draw(st.booleans()) else None,
         together=together,
+        kept=cell and draw(st.booleans()),
     )
     return Lstm(
         w_ih=weights.matrix(rows, inputs),
