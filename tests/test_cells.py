@@ -281,7 +281,7 @@ def _power(exponent: int) -> Custom:
 
 
 REFUSED_CELLS = {
-    "cell_bits or gate_bits": (lambda: _power(4), "needs exact values of 54 bits, but 48 is the most"),
+    "cell_bits or gate_bits": (lambda: _power(16), "needs exact values of .* bits, but 48 is the most"),
     "gate": (lambda: _custom(cell := CellBuilder(), cell.gate(4)), "gates"),
     "parameter": (lambda: _custom(cell := CellBuilder(), cell.gate(0) * cell.parameter(4)), "parameters"),
     "clip": (lambda: _custom(cell := CellBuilder(), cell.gate(0), clip=1.0), "leave clip out"),

@@ -253,7 +253,7 @@ class TorchLayers(torch.nn.Module):
             elif keeps_c and kept & {*node.args}:
                 name = cell_name(index) if read_whole else None
             else:
-                name = "preactivation"
+                name = "preactivation" if node.format == self.numerics.preactivation else None
             if name in ranges:
                 found[position] = ranges[name]
         return found

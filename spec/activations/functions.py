@@ -293,6 +293,12 @@ ACTIVATIONS: Final = Registry(
             torch=TorchNames("hardswish", "Hardswish"),
             tflite="HARD_SWISH",
         ),
+        # How much of a state is left: exp of what is never positive.
+        "decay": FunctionDefinition(
+            formula=lambda x, a, b: np.exp(np.minimum(x, 0.0)),
+            bounds=(0.0, 1.0),
+            saturates=_always,
+        ),
         # Of a mantissa: 1 + x from 0 on, twice 1 - x below 0; that of norms.
         "inverse_root": FunctionDefinition(
             formula=lambda x, a, b: 1.0 / np.sqrt(np.where(x < 0.0, 2.0, 1.0) * (1.0 + np.abs(x))),

@@ -137,11 +137,17 @@ class _Resolver:
             case "constant":
                 return self._constant(step.value)
             case "multiply":
+                if (more := sum(self._format(arg).bits for arg in args) - WIDEST) > 0:
+                    # Of a product of products, the longest one is rounded.
+                    longest = max(args, key=lambda arg: self._format(arg).bits)
+                    fewer = self._shortened(longest, self._format(longest).fraction - more)
+                    args = [fewer if arg == longest else arg for arg in args]
                 a, b = map(self._format, args)
                 return self._exact("multiply", a.bits + b.bits, a.fraction + b.fraction, args)
             case "add" | "subtract":
-                fraction = max(self._format(arg).fraction for arg in args)
                 whole = max(self._format(arg).bits - self._format(arg).fraction for arg in args)
+                args = [self._shortened(arg, WIDEST - whole - 1) for arg in args]
+                fraction = max(self._format(arg).fraction for arg in args)
                 return self._exact(step.kind, whole + fraction + 1, fraction, args)
             case "apply":
                 assert step.function is not None
@@ -186,6 +192,14 @@ class _Resolver:
         """Round half up and saturate symmetrically, where the value is not as it must be."""
         ready = self._format(position) == format and self._nodes[position].kind != "gate"
         return position if ready else self._add("narrow", format, position)
+
+    def _shortened(self, position: int, most: int) -> int:
+        """A value with at most so many fraction bits, and all that are before them."""
+        form = self._format(position)
+        fewer = form.fraction - most
+        if fewer <= 0 or most < 0:
+            return position
+        return self._narrow(position, Format(bits=form.bits - fewer, fraction=most))
 
     def _rounded(self, position: int, format: Format) -> int:
         """Round the result as the layer's format asks for."""

@@ -262,7 +262,7 @@ class SecondModel:
             negative ^= (function.alpha < 0) != (function.beta < 0)
         elif function.name == "elu":
             negative &= function.alpha > 0
-        elif function.name in ("sigmoid", "softplus", "inverse_root"):
+        elif function.name in ("sigmoid", "softplus", "decay", "inverse_root"):
             negative = False
         return -found if negative else found
 
