@@ -149,6 +149,7 @@ def _lstm(inputs: int, units: int) -> Lstm:
             ("layer_norm_lstm", "ecp5", {"lanes": 16, "macs": 4, "gate_units": 4, "beat_out": 4}),
             ("lstms_with_norms_of_sums", "generic", {"lanes": 8, "macs": 2, "gate_units": 2, "beat_out": 2}),
             ("lstms_with_some_norms", "ultrascale", {"lanes": 4, "macs": 1}),
+            ("lstms_with_c_behind_its_norm", "ultrascale", {"lanes": 8, "macs": 2}),
         ],
         ("norm", "generic", {"lanes": 16, "macs": 2, "gate_units": 4, "beat_out": 4}),
         ("lstms_with_norms_of_sums", "generic", {"lanes": 8, "macs": 2, "gate_units": 2, "beat_out": 2}),
