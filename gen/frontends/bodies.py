@@ -6,7 +6,9 @@ that depend on each other become one layer; one that reads only others' new valu
 theirs. What the model makes of new states alone stays behind the layers.
 """
 
+import functools
 import itertools
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +18,7 @@ import numpy as np
 
 from rtlstm.gen.frontends.arrays import Floats, fresh
 from rtlstm.gen.frontends.cells import find_normed
-from rtlstm.gen.frontends.forms import LINEAR, Form, Forms, as_matrix
+from rtlstm.gen.frontends.forms import LINEAR, Form, Forms, as_matrix, flat_step
 from rtlstm.gen.frontends.formulas import operator_of
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
 from rtlstm.gen.frontends.layers import DENSE
@@ -29,6 +31,13 @@ _MOST_NODES: Final = 400
 """Largest number of nodes of a step."""
 _SHORT: Final = 2.0**8
 """A number whose multiple by this is whole is a constant of the cell; another one is a parameter."""
+_LINEAR_SPACE: Final = (
+    "a cell computes exp of what is never positive, such as -softplus(x) or -exp(a) * softplus(x), and of "
+    "logarithms: keep a state h and not log(h), as `h = exp(a) * h + exp(b)` in place of "
+    "`log_h = logaddexp(a + log_h, b)`"
+)
+_DECAY: Final = ActivationFunction.of("decay")
+_SOFTPLUS: Final = ActivationFunction.of("softplus")
 _INSTEAD: Final = "write that as a layer in front of the cell or behind it, or give the cell as rtlstm.Custom"
 
 Names = tuple[str, ...]
@@ -255,6 +264,8 @@ class CellReader:
 
     def _is_element(self, tensor: str) -> bool:
         """Whether a value of the input alone is made in the cell: a function or product of a gate."""
+        if tensor in self.forms.spread:
+            return True
         node = self.forms.graph.producer(tensor)
         operator = "" if node is None else operator_of(self.forms.graph, node)
         if node is None or operator not in _ELEMENTS:
@@ -313,6 +324,42 @@ class CellReader:
     def _apply(self, node: Node, inputs: list[Names]) -> Term:
         return self.builder.apply(node.function(), self.term(inputs[0]))
 
+    def _exponential(self, node: Node, inputs: list[Names]) -> Term:
+        """exp of a sum: a product of what is known of its terms, and of how much the rest leaves."""
+        if len(inputs[0]) > 1:
+            raise ModelError(self._unlike(inputs[0]))
+        form = self.forms.read(inputs[0][0])
+        found = {name: self._factor(node, name, weight) for name, weight in form.terms.items()}
+        factors = [factor for factor in found.values() if factor is not None]
+        rest = Form({name: form.terms[name] for name, each in found.items() if each is None}, form.bias)
+        if rest.terms or rest.bias.any():
+            if np.max(self.forms.limits_of(rest)[1]) > 0.0:
+                raise ModelError(f"{node.where} may give more than 1; {_LINEAR_SPACE}")
+            factors.append(self.builder.apply(_DECAY, self._sum(inputs[0], [rest])))
+        return functools.reduce(operator.mul, factors)
+
+    def _factor(self, node: Node, tensor: str, weight: Floats) -> Term | None:
+        """exp of a term of a sum without an exponential; None if it is not known."""
+        maker = self.forms.graph.producer(tensor)
+        if maker is None or weight.ndim > 1 or abs(weight.flat[0]) != 1.0 or np.ptp(weight):
+            return None
+        made, sign = operator_of(self.forms.graph, maker), float(weight.flat[0])
+        if sign < 0.0:
+            known = made == "activation" and maker.function() == _SOFTPLUS
+            return self.builder.apply(SIGMOID, -self.term(maker.inputs[:1])) if known else None
+        if made == "log":
+            return self.term(maker.inputs[:1])
+        if made == "logaddexp":
+            one, other = (self._exponential(node, [(name,)]) for name in maker.inputs)
+            return one + other
+        if made == "where":
+            one, other = (self._exponential(node, [(name,)]) for name in maker.inputs[1:])
+            return other + self.term(maker.inputs[:1]) * (one - other)
+        return None
+
+    def _logarithm(self, node: Node, inputs: list[Names]) -> Term:
+        raise ModelError(f"{node.where} gives a logarithm that is not read by exp; {_LINEAR_SPACE}")
+
     def _product(self, node: Node, inputs: list[Names]) -> Term:
         return self.term(inputs[0]) * self.term(inputs[1])
 
@@ -320,14 +367,8 @@ class CellReader:
         """``s(a) / (s(a) + s(b))`` of two sigmoids, which is ``s(softplus(-b) - softplus(-a))``."""
         found = self._share(node)
         if found is None or len(inputs[0]) > 1:
-            raise ModelError(
-                f"{node.where} divides by what is no number; a cell can only divide one of two sigmoids by "
-                "their sum. Of sums that are weighted alike, c = f * c + i * z and n = f * n + i, keep c / n "
-                "and l = log(n): d = log i - log f - l, r = r + sigmoid(d) * (z - r), l = log f + l + "
-                f"softplus(d); or {_INSTEAD}"
-            )
-        softplus = ActivationFunction.of("softplus")
-        mine, theirs = (self.builder.apply(softplus, -self.term((name,))) for name in found)
+            raise ModelError(_divides(node))
+        mine, theirs = (self.builder.apply(_SOFTPLUS, -self.term((name,))) for name in found)
         return self.builder.apply(SIGMOID, theirs - mine)
 
     def _share(self, node: Node) -> Names | None:
@@ -400,6 +441,15 @@ class CellReader:
         return 2.0 * self.builder.apply(RELU, x) - x
 
 
+def _divides(node: Node) -> str:
+    return (
+        f"{node.where} divides by what is no number; a cell can only divide one of two sigmoids by their "
+        "sum. Of sums that are weighted alike, c = f * c + i * z and n = f * n + i, keep c / n and "
+        "l = log(n): d = log i - log f - l, r = r + sigmoid(d) * (z - r), l = log f + l + softplus(d); of a "
+        f"memory that is a matrix C, give LayerNorm(C @ q) in place of C @ q / n; or {_INSTEAD}"
+    )
+
+
 def _is_one(form: Form) -> bool:
     (weight,) = form.terms.values()
     return weight.ndim == 0 and float(weight) == 1.0 and not form.bias.any()
@@ -419,6 +469,8 @@ _ELEMENTS: Final[dict[str, Callable[[CellReader, Node, list[Names]], Term]]] = {
     "div": CellReader._quotient,
     "clip": CellReader._clipped,
     "abs": CellReader._absolute,
+    "exp": CellReader._exponential,
+    **dict.fromkeys(("log", "logaddexp", "reduce_logsumexp"), CellReader._logarithm),
     "where": CellReader._where,
     **dict.fromkeys(("max", "min"), CellReader._extreme),
     **dict.fromkeys(("pow", "square"), CellReader._square),
@@ -499,7 +551,7 @@ def join_bodies(graph: Graph, states: Mapping[str, str]) -> tuple[Graph, tuple[s
     Raises ModelError, ConfigurationError if they are no cells; the message says what is not possible.
     """
     notes: list[str] = []
-    left = dict(states)
+    left, graph = dict(states), flat_step(graph, states)
     while left:
         why: Exception | None = None
         for group in _groups(graph, left):
@@ -565,6 +617,9 @@ class _Group:
             h = self.forms.behind(self.states[normed.h])
             return self._with_node(normed.layer, normed.sources, (h,), self.states[normed.c])
         why: Exception | str = "what the step gives depends on the old state itself"
+        for node in self.graph.nodes:
+            if node.operator == "div" and self.forms.behind(node.inputs[1]) in self.moving:
+                why = _divides(node)
         for attempt in self._attempts():
             try:
                 cell = self._cell(*attempt)

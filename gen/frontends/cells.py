@@ -468,8 +468,8 @@ def _members(graph: Graph, cell: _Cell) -> Sequence[Node]:
 
 _IS_NORMED = (
     "a step with norms is an LSTM, `c = f * c + i * g` or the norm of that, and `h = o * tanh(c)` or "
-    "`o * tanh(norm(c))`, whose other norms are each of all four gates' products with the input, with h, or of "
-    "the sum of both; write it so, or put norms between layers"
+    "`o * tanh(norm(c))`, whose other norms are each of all four gates' products with the input, with h, or "
+    "of the sum of both; write it so, or put norms between layers"
 )
 
 
@@ -490,8 +490,8 @@ def find_normed(
 
     Raises ModelError if there are norms in their steps that are none of an LSTM.
     """
-    within = (node for node in forms.graph.nodes if node.operator == "layer_norm")
-    if not any(output in moving for node in within for output in node.outputs):
+    made = [forms.graph.nodes[at] for at in forms.graph.ancestors(states.values())]
+    if not any(name in moving for node in made if node.operator == "layer_norm" for name in node.outputs):
         return None
     if len(states) == 2:
         for h, c in (tuple(states), tuple(states)[::-1]):

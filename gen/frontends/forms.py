@@ -1,19 +1,26 @@
 """Reads tensors of a step as sums: of other tensors times matrices or numbers, and a constant."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.arrays import Floats
+from rtlstm.gen.frontends.arrays import Floats, fresh
 from rtlstm.gen.frontends.axes import Axes
+from rtlstm.gen.frontends.formulas import ELEMENTWISE, operator_of
 from rtlstm.gen.frontends.graph import Graph, Node
 from rtlstm.gen.frontends.layers import DENSE, outputs_first
 from rtlstm.gen.frontends.step import KnownSizes
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import Budget
 
+SPREAD: Final = "spread"
+"""The kind of a node that gives some elements several times."""
+_Limits = tuple[Floats, Floats]
+Indices = NDArray[Any]
+"""Indices of elements."""
 _SAME: Final = ("cast", "identity", "squeeze", "unsqueeze")
 """Operators that change no element of one step."""
 _OTHER_WIDTHS: Final = (
@@ -81,6 +88,8 @@ class Forms:
         self.graph, self.states = graph, states
         self.opaque: set[str] = set()
         """Tensors that stay as they are."""
+        self.spread = {name for node in graph.nodes if node.kind == SPREAD for name in node.outputs}
+        """Tensors that stay as they are in products with a number for each element."""
         self._known: dict[str, Form] = {}
         self._widths: dict[str, int] = {}
         self._sizes: KnownSizes | None = None
@@ -173,6 +182,37 @@ class Forms:
         sizes = self._sizes.of(node.inputs[index])
         return None if sizes is None or any(s.names for s in sizes) else [size.number for size in sizes]
 
+    def limits(self, tensor: str) -> _Limits:
+        """The lowest and highest value of each element, or of all; infinite if there is none."""
+        return self.limits_of(self.read(tensor))
+
+    def limits_of(self, form: Form) -> _Limits:
+        """The lowest and highest value of each element of a form."""
+        low = high = form.bias
+        for name, weight in form.terms.items():
+            with np.errstate(invalid="ignore"):
+                ends = np.sort(
+                    [np.where(weight == 0.0, 0.0, weight * end) for end in self._ends(name)], axis=0
+                )
+            if weight.ndim > 1:
+                ends = ends.sum(axis=-1)
+            low, high = low + ends[0], high + ends[1]
+        return low, high
+
+    def _ends(self, tensor: str) -> tuple[float, float]:
+        """The limits of all elements of what no linear operator makes, or what is spread."""
+        node = self.graph.producer(tensor)
+        operator = "" if node is None else node.operator.lower()
+        if node is not None and operator == "activation":
+            return node.function().limits
+        if node is not None and operator == "exp":
+            with np.errstate(over="ignore"):
+                return 0.0, float(np.exp(np.max(self.limits(node.inputs[0])[1])))
+        if tensor in self.spread:
+            low, high = self.limits(tensor)
+            return float(np.min(low)), float(np.max(high))
+        return -np.inf, np.inf
+
     # Operators
 
     def _weight(self, node: Node) -> Floats | None:
@@ -236,6 +276,13 @@ class Forms:
 
     def _mul(self, node: Node, _: str) -> Form | None:
         one, other = map(self.read, node.inputs)
+        if any(part.bias.ndim and not part.terms for part in (one, other)):
+            one, other = (
+                Form({name: np.array(1.0)}, np.array(0.0))
+                if (name := self.behind(each)) in self.spread
+                else form
+                for each, form in zip(node.inputs, (one, other), strict=True)
+            )
         if one.terms and not other.terms:
             with np.errstate(divide="ignore"):  # The check of finite weights names what this makes infinite.
                 return one.times(other.bias if node.operator == "mul" else 1.0 / other.bias)
@@ -289,3 +336,251 @@ LINEAR: Final[dict[str, Callable[[Forms, Node, str], Form | None]]] = {
     "slice": Forms._slice,
 }
 """Operators whose results are forms."""
+
+
+# Several axes of features
+
+
+class _NotFlatError(Exception):
+    """A step has what cannot be written with all features on one axis."""
+
+
+def flat_step(graph: Graph, states: Mapping[str, str]) -> Graph:
+    """The graph of a step in which tensors of several axes of features have these side by side.
+
+    What is repeated along an axis, or summed over it, becomes a product with a matrix of zeros and ones. It
+    is the same graph if there are no such tensors, or operators for which nothing is known.
+    """
+    try:
+        return _Flat(graph, states).graph()
+    except (_NotFlatError, ValueError):
+        return graph
+
+
+class _Flat:
+    """The shapes of a step's tensors, for one sequence, and its nodes with features on one axis."""
+
+    def __init__(self, graph: Graph, states: Mapping[str, str]) -> None:
+        self._graph, self._states, self._forms = graph, states, Forms(graph, states)
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._nodes: list[Node] = []
+        self._made: dict[tuple[str, bytes], str] = {}
+
+    def graph(self) -> Graph:
+        """The graph with features on one axis."""
+        graph = self._graph
+        for _ in range(2):  # A state has the shape of its new value.
+            for node in graph.nodes:
+                if not graph.is_constant(node.outputs[0]):
+                    self._measure(node)
+            self._shapes |= {
+                old: self._shapes[new] for old, new in self._states.items() if new in self._shapes
+            }
+        if all(len(shape) < 3 for shape in self._shapes.values()):
+            return graph
+        if any(len(self._shapes.get(name, ())) > 2 for name in {*graph.outputs} - {*self._states.values()}):
+            raise _NotFlatError
+        for node in graph.nodes:
+            self._flatten(node)
+        known, sizes = {name: ("", self._size(name)) for name in self._shapes}, graph.dimensions
+        return replace(graph.with_nodes(self._nodes), dimensions=lambda name: known.get(name) or sizes(name))
+
+    def _shape(self, tensor: str) -> tuple[int, ...] | None:
+        if self._graph.is_constant(tensor):
+            return np.asarray(self._graph.constant(tensor)).shape
+        if tensor in self._shapes or tensor in self._states:
+            return self._shapes.get(tensor)
+        return (1, self._forms.width(tensor))
+
+    def _size(self, tensor: str) -> int:
+        return int(np.prod(self._shape(tensor) or (0,)))
+
+    def _measure(self, node: Node) -> None:
+        """Find the shapes of what a node gives."""
+        names = [*filter(None, node.inputs)]
+        if node.operator == "reshape" and names[0] in self._states and names[0] not in self._shapes:
+            self._shapes[names[0]] = (1, int(np.prod(_sizes(self._graph, node)[1:])))
+        given = [shape for name in names if (shape := self._shape(name)) is not None]
+        operator, rank = operator_of(self._graph, node), max(map(len, given), default=0)
+        if rank < 3 and operator not in ("einsum", *_MOVED):
+            self._shapes |= {name: (1, self._forms.width(name)) for name in node.outputs if name}
+        elif operator in _BY_ELEMENT:
+            self._shapes[node.outputs[0]] = np.broadcast_shapes(*given)
+        elif len(given) == len(names):
+            self._shapes[node.outputs[0]] = self._indices(node)[1]
+
+    def _indices(self, node: Node) -> tuple[list[Indices], tuple[int, ...]]:
+        """Where in what a node reads the factors of its products are, and the shape of what it gives.
+
+        The products that are summed are on the last axes.
+        """
+        operator = operator_of(self._graph, node)
+        read = [
+            np.arange(np.prod(shape)).reshape(shape) for name in node.inputs if (shape := self._shape(name))
+        ]
+        if operator in ("einsum", "matmul"):
+            equation = str(node.attributes.get("equation", "bik,bkj->bij")).replace(" ", "")
+            terms, _, result = equation.partition("->")
+            names = terms.split(",")
+            summed = "".join(
+                dict.fromkeys(letter for letter in terms if letter.isalpha() and letter not in result)
+            )
+            moving = [
+                each
+                for each, name in zip(names, node.inputs, strict=False)
+                if not self._graph.is_constant(name)
+            ]
+            if len(names) != len(read) or not result or any(each[:1] != result[:1] for each in moving):
+                raise _NotFlatError
+            sizes = {
+                letter: size
+                for each, array in zip(names, read, strict=True)
+                for letter, size in zip(each, array.shape, strict=True)
+            }
+            whole = [sizes[letter] for letter in result + summed]
+            found = []
+            for each, array in zip(names, read, strict=True):
+                order = [letter for letter in result + summed if letter in each]
+                if len({*each}) < len(each):
+                    raise _NotFlatError
+                aligned = array.transpose([each.index(letter) for letter in order])
+                aligned = aligned.reshape(
+                    [sizes[letter] if letter in each else 1 for letter in result + summed]
+                )
+                found.append(np.broadcast_to(aligned, whole))
+            return found, tuple(whole[: len(result)])
+        if operator == "reduce_sum":
+            rank, axes = read[0].ndim, self._graph.numbers(node, "axes", 1)
+            if not axes or 0 in (gone := sorted(axis % rank for axis in axes)):
+                raise _NotFlatError
+            kept = [1 if at in gone else size for at, size in enumerate(read[0].shape)]
+            if not node.attributes.get("keepdims", 1):
+                kept = [size for at, size in enumerate(kept) if at not in gone]
+            return [np.moveaxis(read[0], gone, range(rank - len(gone), rank))], tuple(kept)
+        if operator not in _MOVED or not read:
+            raise _NotFlatError
+        moved = _MOVED[operator](read[0], self._graph, node)
+        if moved.shape[:1] != (1,):
+            raise _NotFlatError
+        return [moved], moved.shape
+
+    def _flatten(self, node: Node) -> None:
+        """Append a node with all features on one axis."""
+        graph, names = self._graph, [name for name in (*node.inputs, *node.outputs) if name]
+        if all(len(self._shape(name) or ()) < 3 for name in names) or graph.is_constant(node.outputs[0]):
+            self._nodes.append(node)
+            return
+        shape = self._shapes[node.outputs[0]]
+        if operator_of(graph, node) in _BY_ELEMENT:
+            inputs = list[str]()
+            for name in node.inputs:
+                mine = self._shape(name) if name else None
+                if mine is None or (graph.is_constant(name) and np.prod(mine) <= 1):
+                    inputs.append(name)
+                elif len(mine) < len(shape) and not graph.is_constant(name):
+                    raise _NotFlatError
+                else:
+                    indices = np.arange(np.prod(mine)).reshape(mine)
+                    inputs.append(self._picked(name, np.broadcast_to(indices, shape)))
+            self._nodes.append(replace(node, inputs=tuple(inputs)))
+            return
+        factors, _ = self._indices(node)
+        whole = [self._picked(name, each) for name, each in zip(node.inputs, factors, strict=False)]
+        rows, count = self._size(node.outputs[0]), factors[0].size
+        product = whole[0]
+        if len(whole) > 1:
+            product = (
+                node.outputs[0] if rows == count else fresh(f"{node.outputs[0]}.products", graph.is_tensor)
+            )
+            self._nodes.append(
+                replace(node, operator="mul", inputs=tuple(whole), outputs=(product,), attributes={})
+            )
+        if rows < count:
+            indices = np.arange(count).reshape(rows, -1)
+            self._multiply(product, indices, count, node.outputs[0], node)
+        elif len(whole) == 1:
+            self._nodes.append(replace(node, operator="identity", inputs=(product,), attributes={}))
+
+    def _multiply(self, tensor: str, chosen: Indices, columns: int, result: str, node: Node) -> None:
+        """Append what gives in each row the sum of these columns, ``(rows, count)``."""
+        if len(chosen) * columns > _MOST_PICKED:
+            raise _NotFlatError
+        matrix = np.zeros((len(chosen), columns))
+        np.put_along_axis(matrix, chosen, 1.0, axis=1)
+        weight = self._graph.constants.add(fresh(f"{result}.matrix", self._graph.is_tensor), matrix)
+        self._nodes.append(
+            replace(node, operator="linear", inputs=(tensor, weight), outputs=(result,), attributes={})
+        )
+
+    def _picked(self, tensor: str, indices: Indices) -> str:
+        """Elements of a tensor, one after the other."""
+        graph, size, chosen = self._graph, self._size(tensor), indices.ravel()
+        if graph.is_constant(tensor):
+            value = np.asarray(graph.constant(tensor)).ravel()[chosen]
+            return graph.constants.add(fresh(f"{tensor}.flat", graph.is_tensor), value)
+        if np.array_equal(chosen, np.arange(size)):
+            return tensor
+        key = tensor, chosen.tobytes()
+        if key not in self._made:
+            self._made[key] = fresh(
+                f"{tensor}.{SPREAD}", lambda name: graph.is_tensor(name) or name in self._made.values()
+            )
+            made = Node("linear", (), (), tensor, SPREAD, hidden=True)
+            self._multiply(tensor, chosen.reshape(-1, 1), size, self._made[key], made)
+        return self._made[key]
+
+
+def _axes(graph: Graph, node: Node) -> tuple[int, ...]:
+    axes = graph.numbers(node, "axes", 1)
+    if not axes:
+        raise _NotFlatError
+    return tuple(axes)
+
+
+def _sizes(graph: Graph, node: Node) -> list[int]:
+    """The sizes that a tensor gets, of one sequence."""
+    shape = node.attributes["shape"] if "shape" in node.attributes else graph.numbers(node, "shape", 1)
+    if not shape or any(not isinstance(size, int) for size in shape[1:]):
+        raise _NotFlatError
+    return [1, *shape[1:]]
+
+
+def _reshaped(array: Indices, graph: Graph, node: Node) -> Indices:
+    return array.reshape(_sizes(graph, node))
+
+
+def _flattened(array: Indices, graph: Graph, node: Node) -> Indices:
+    given = node.attributes
+    if given.get("start", given.get("axis", 1)) != 1 or given.get("end", -1) not in (-1, array.ndim - 1):
+        raise _NotFlatError
+    return array.reshape(1, -1)
+
+
+def _transposed(array: Indices, graph: Graph, node: Node) -> Indices:
+    swap = node.attributes.get("swap")
+    return array.swapaxes(*swap) if swap else array.transpose(node.attributes.get("perm"))
+
+
+_MOVED: Final[dict[str, Callable[[Indices, Graph, Node], Indices]]] = {
+    "flatten": _flattened,
+    "reshape": _reshaped,
+    "squeeze": lambda array, graph, node: np.squeeze(array, _axes(graph, node)),
+    "transpose": _transposed,
+    "unsqueeze": lambda array, graph, node: np.expand_dims(array, _axes(graph, node)),
+}
+"""Operators that only move elements."""
+_MOST_PICKED: Final = 2**24
+"""Most numbers of a matrix of zeros and ones."""
+_BY_ELEMENT: Final = (
+    *ELEMENTWISE,
+    "activation",
+    "cast",
+    "clip",
+    "less",
+    "lessorequal",
+    "greaterorequal",
+    "max",
+    "min",
+    "sum",
+)
+"""Operators that compute each element by itself."""

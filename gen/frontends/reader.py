@@ -52,6 +52,9 @@ STATE_ONLY = (
 """Operators that may output a final state."""
 _SIZES = ("shape", "size")
 _CLASSES = ("softmax", "log_softmax", "argmax")
+_SCANS = ("cumsum", "cumprod", "logcumsumexp", "associative_scan")
+"""Kinds of operators of a recurrence that is written for all steps together."""
+_AT_ONCE = "goes over all steps at once: give the module whose forward(x, state) computes one step of that"
 _CUT = "to end earlier, give the tensor to end at as `output`"
 _LENGTHS = {
     "pack": ("give the lengths to the driver, run(x, lengths); they may be in any order",),
@@ -107,8 +110,10 @@ def read(graph: Graph, options: ReadOptions, report: ReportBuilder) -> Network:
         return _read(graph, options, report, readers, bool(no_steps))
     except ModelError as error:
         split = graph.words.split if readers and readers[-1].stands_outside(error) else ""
+        scan = next((node for node in graph.nodes if node.kind.lower() in _SCANS), None)
+        scans = "" if scan is None else f"{scan.where} {_AT_ONCE}"
         raise ModelError(
-            "; ".join(filter(None, [str(error), *unclear, *no_loops, *no_steps, split]))
+            "; ".join(filter(None, [str(error), *unclear, *no_loops, *no_steps, scans, split]))
         ) from None
     finally:
         report.found = readers[-1].found() if readers else None

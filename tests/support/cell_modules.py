@@ -272,6 +272,126 @@ class TimeMix(nn.Module):
         return self.out(g * y), (x, mean, self.w + weight + nn.functional.softplus(new))
 
 
+class Selective(nn.Module):
+    """Mamba's state space model, whose step, B and C are of the input; 4 states of each of 3 channels."""
+
+    states, inputs = ((3, 4),), INPUTS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.u, self.step = nn.Linear(INPUTS, 3), nn.Linear(3, 3)
+        self.b, self.c = nn.Linear(3, 4, bias=False), nn.Linear(3, 4, bias=False)
+        self.log_a, self.d = nn.Parameter(torch.rand(3, 4)), nn.Parameter(torch.rand(3))
+
+    def forward(self, x, h):
+        u = self.u(x)
+        step, a = nn.functional.softplus(self.step(u)), -torch.exp(self.log_a)
+        new = step.unsqueeze(-1) * self.b(u).unsqueeze(1) * u.unsqueeze(-1)
+        h = torch.exp(step.unsqueeze(-1) * a) * h + new
+        return (h @ self.c(u).unsqueeze(-1)).squeeze(-1) + self.d * u, h
+
+
+class Einsum(Selective):
+    """The same, as Mamba's own step has it."""
+
+    def forward(self, x, h):
+        u = self.u(x)
+        step, a = nn.functional.softplus(self.step(u)), -torch.exp(self.log_a)
+        decay = torch.exp(torch.einsum("bd,dn->bdn", step, a))
+        h = h * decay + u.unsqueeze(-1) * torch.einsum("bd,bn->bdn", step, self.b(u))
+        return torch.einsum("bdn,bn->bd", h, self.c(u)) + self.d * u, h
+
+
+class MatrixMemory(nn.Module):
+    """A memory that is a matrix, with a norm behind, as in mLSTM and gated linear attention."""
+
+    states, inputs = ((4, 3),), INPUTS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(INPUTS, 3), nn.Linear(INPUTS, 3), nn.Linear(INPUTS, 4)
+        self.f, self.o, self.norm = nn.Linear(INPUTS, 1), nn.Linear(INPUTS, 4), nn.LayerNorm(4, eps=0.1)
+
+    def forward(self, x, memory):
+        f, outer = torch.sigmoid(self.f(x)), self.v(x).unsqueeze(-1) @ self.k(x).unsqueeze(1)
+        memory = f.unsqueeze(-1) * memory + outer
+        h = torch.einsum("bij,bj->bi", memory, self.q(x))
+        return torch.sigmoid(self.o(x)) * self.norm(h), memory
+
+
+class MLstm(MatrixMemory):
+    """xLSTM's, with its normaliser and stabiliser."""
+
+    states = ((4, 3), 3, 1)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.i = nn.Linear(INPUTS, 1)
+
+    def forward(self, x, state):
+        memory, n, m = state
+        q, k, i, f = self.q(x), self.k(x), self.i(x), -nn.functional.softplus(-self.f(x))
+        most = torch.maximum(f + m, i)
+        i, f = torch.exp(i - most), torch.exp(f + m - most)
+        memory = f.unsqueeze(-1) * memory + i.unsqueeze(-1) * (self.v(x).unsqueeze(-1) * k.unsqueeze(1))
+        n = f * n + i * k
+        h = (memory @ q.unsqueeze(-1)).squeeze(-1)
+        h = h / torch.maximum((n * q).sum(-1, keepdim=True).abs(), torch.exp(-most))
+        return torch.sigmoid(self.o(x)) * h, (memory, n, most)
+
+
+class LogMinGru(MinGru):
+    """It computes in logarithms, as the paper's parallel form does, and keeps h itself."""
+
+    def new_h(self, log_keep, log_new, x, h):
+        new = self.new(x)
+        log_g = torch.where(new >= 0, (torch.relu(new) + 0.5).log(), -nn.functional.softplus(-new))
+        return torch.exp(log_keep) * h + torch.exp(log_new + log_g)
+
+    def forward(self, x, h):
+        z = self.z(x)
+        h = self.new_h(-nn.functional.softplus(z), -nn.functional.softplus(-z), x, h)
+        return self.out(h), h
+
+
+class LogMinLstm(LogMinGru):
+    def __init__(self) -> None:
+        super().__init__()
+        self.f = nn.Linear(INPUTS, UNITS)
+
+    def forward(self, x, h):
+        softplus = nn.functional.softplus
+        difference = softplus(-self.f(x)) - softplus(-self.z(x))
+        h = self.new_h(-softplus(difference), -softplus(-difference), x, h)
+        return h, h
+
+
+class LogState(LogMinGru):
+    """It keeps the logarithm of h, which begins at one."""
+
+    def new_h(self, log_keep, log_new, x, h):
+        new = self.new(x)
+        log_g = torch.where(new >= 0, (torch.relu(new) + 0.5).log(), -nn.functional.softplus(-new))
+        return torch.logaddexp(log_keep + h, log_new + log_g)
+
+
+class LogSumState(LogMinGru):
+    """The same by logsumexp."""
+
+    def new_h(self, log_keep, log_new, x, h):
+        return torch.logsumexp(torch.stack([log_keep + h, log_new + self.new(x)]), 0)
+
+
+class Scan(MinGru):
+    """minGRU's parallel form, of all steps of (N, T, F) at once."""
+
+    def forward(self, x):
+        z = self.z(x)
+        log_new = self.new(x) - nn.functional.softplus(-z)
+        kept = torch.cumsum(-nn.functional.softplus(z), 1)
+        return self.out(torch.exp(kept + torch.logcumsumexp(log_new - kept, 1)))
+
+
 class KeptBehind(LayerNormLstm):
     """Its c is kept behind the norm, as PyTorch's example has it."""
 
@@ -311,12 +431,16 @@ CELLS = {
     for each in (
         *(MinGru, MinLstm, StateSpace, Complex, IndRnn, Sru, Coupled, Spiking, Averaged),
         *(LayerNormLstm, NormOfSums, KeptBehind, PeakAndMean, SLstm, TimeMix),
+        *(Selective, Einsum, MatrixMemory, LogMinGru, LogMinLstm),
     )
 }
 
 
-def _begin(cell, sequences):
-    states = tuple(torch.zeros(sequences, size) for size in cell.states)
+def begin(cell, sequences):
+    """States of zeros: one tensor, or several."""
+    states = tuple(
+        torch.zeros(sequences, *(size if isinstance(size, tuple) else (size,))) for size in cell.states
+    )
     return states if len(states) > 1 else states[0]
 
 
@@ -328,7 +452,7 @@ class InLoop(nn.Module):
         self.step = cell
 
     def forward(self, x):
-        state, results = _begin(self.step, x.shape[0]), []
+        state, results = begin(self.step, x.shape[0]), []
         for t in range(x.shape[1]):
             y, state = self.step(x[:, t], state)
             results.append(y)
@@ -339,7 +463,7 @@ class Each(InLoop):
     """The same for (T, N, F), which gives the final state, too."""
 
     def forward(self, x):
-        state, results = _begin(self.step, x.shape[1]), []
+        state, results = begin(self.step, x.shape[1]), []
         for step in x:
             y, state = self.step(step, state)
             results.append(y.unsqueeze(0))
@@ -354,7 +478,7 @@ class Last(InLoop):
         self.end = nn.Linear(OUTPUTS, OUTPUTS)
 
     def forward(self, x):
-        state = _begin(self.step, x.shape[0])
+        state = begin(self.step, x.shape[0])
         for step in x.unbind(1):
             y, state = self.step(step, state)
         return self.end(y)

@@ -114,7 +114,12 @@ def test_inputs_with_codes_of_zero(kind: str):
 
 
 GRAPHS = ("side_by_side", "grus_of_several", "lstm_of_two", "product_of_two", "states_beside_an_lstm")
-GRAPHS += ("layer_norm_lstm", "lstms_with_norms_of_sums", "lstms_with_some_norms")
+GRAPHS += (
+    "layer_norm_lstm",
+    "lstms_with_norms_of_sums",
+    "lstms_with_some_norms",
+    "lstms_with_c_behind_its_norm",
+)
 
 
 @pytest.mark.parametrize("name", quick(GRAPHS, "grus_of_several", "product_of_two", "layer_norm_lstm"))
@@ -149,6 +154,20 @@ def test_a_spiking_neuron_that_a_user_wrote() -> None:
     y = q(torch.from_numpy(x))[0]
     assert set(np.unique((y.detach().numpy() > 0.5).sum(axis=0))) > {0}
     y.sum().backward()
+    assert any(
+        bool(parameter.grad.any()) for parameter in q.weights.parameters() if parameter.grad is not None
+    )
+
+
+@pytest.mark.parametrize("name", quick(["KeptBehind", "LogMinGru", "MatrixMemory", "Selective"], "Selective"))
+def test_steps_that_a_user_wrote(name: str) -> None:
+    """Also products that are rounded, since they have more than 48 bits."""
+    torch.manual_seed(3)
+    network = rtlstm.read_model(cells.CELLS[name]().eval()).network
+    q = train.prepare(network, weight_bits=8, data_bits=16, train_ranges=True)
+    x = np.random.default_rng(5).normal(size=(STEPS, BATCH, network.inputs))
+    check(q, x)
+    q(torch.from_numpy(x))[0].square().sum().backward()
     assert any(
         bool(parameter.grad.any()) for parameter in q.weights.parameters() if parameter.grad is not None
     )

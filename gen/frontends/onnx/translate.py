@@ -113,6 +113,7 @@ _OPERATORS: Final[Mapping[str, str]] = {
     "ConstantOfShape": "filled value",
     "Conv": "conv auto_pad dilations group kernel_shape pads strides",
     "Dropout": "identity ratio seed",
+    "Einsum": "einsum equation",
     "Flatten": "flatten axis",
     "Gather": "gather axis",
     "Gemm": "gemm alpha beta transA transB",

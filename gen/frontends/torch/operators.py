@@ -428,6 +428,10 @@ def _reduce(call: Call) -> Any:
     return call.emit(operator, call.x, outputs=outputs, keepdims=keep, **given)
 
 
+def _einsum(call: Call) -> Any:
+    return call.emit("einsum", *call.rest("operands"), equation=call.known(call.x, "its equation"))
+
+
 def _extreme(call: Call) -> Any:
     """The larger or smaller one of two tensors, or of one along an axis."""
     other = call.get("dim")
@@ -735,6 +739,9 @@ _TABLE: dict[str, Translation] = {
     "less lt: x other": partial(_pair, "less"),
     "le less_equal: x other": partial(_pair, "lessorequal"),
     "maximum: x other": partial(_pair, "max"),
+    "logaddexp: x other": partial(_pair, "logaddexp"),
+    "logsumexp: x dim keepdim": _reduce,
+    "einsum: x/equation *operands/tensors": _einsum,
     "minimum: x other": partial(_pair, "min"),
     "greater gt: x other": _greater,
     "heaviside: x values": _heaviside,
