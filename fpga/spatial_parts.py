@@ -139,7 +139,8 @@ def _products(manifest: Manifest) -> Iterator[_Products]:
             h = manifest.layers[index + shape.feedback].output
             values = (h.bits,) * len(layer.recurrent_weight[0])
             behind = apart or stages.sums > stages.halves[-1]
-            yield _product(layer.recurrent_weight, moves, values, addends, partial, behind)
+            groups = plan.groups(layer.matrices[1])
+            yield _product(layer.recurrent_weight, moves, values, addends, partial, behind, groups)
         read.clear()
 
 
@@ -150,8 +151,9 @@ def _product(
     addends: Integers,
     partial: int,
     apart: bool,
+    groups: int = 1,
 ) -> _Products:
-    graph = share_adders(np.array(matrix, dtype=np.int64), None if apart else moves)
+    graph = share_adders(np.array(matrix, dtype=np.int64), None if apart else moves, groups)
     widths: Sequence[int] = (*inputs, *addends)[: graph.inputs]
     most, found, bits = partial - min(0, *moves), list[int](), list(widths)
     for number, adder in enumerate(graph.adders, graph.inputs):

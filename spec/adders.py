@@ -74,8 +74,8 @@ class AdderGraph:
         return [0 if term is None else of(term) for term in self.rows]
 
 
-Pattern = tuple[int, int, int, bool]
-"""Two nodes, the second's shift less the first's, and whether their signs differ."""
+Pattern = tuple[int, int, int, bool, int]
+"""Two nodes, the second's shift less the first's, whether their signs differ, and the group of rows."""
 
 
 def signed_digits(value: int) -> Iterator[tuple[int, bool]]:
@@ -98,26 +98,32 @@ def count_digits(values: IntArray) -> IntArray:
     return counts
 
 
-def share_adders(matrix: IntArray, moves: Sequence[int] | None = None) -> AdderGraph:
+def share_adders(matrix: IntArray, moves: Sequence[int] | None = None, groups: int = 1) -> AdderGraph:
     """Return a graph of the products with a matrix ``(rows, columns)``.
 
+    Of several ``groups``, a row is in that of its number modulo ``groups``, and shares adders within it.
     With ``moves``, each row has an addend. The product is shifted left by so many bits before, or the addend
     if that is negative: then the row is their sum, with more bits behind. No such row is negative.
     """
     rows = tuple(map(tuple, matrix.tolist()))
-    return _share(rows, matrix.shape[1], None if moves is None else tuple(moves))
+    return _share(rows, matrix.shape[1], None if moves is None else tuple(moves), groups)
 
 
 # Hardware, estimates and reports ask for the same graphs, which take a tenth of a second.
 @lru_cache(maxsize=32)
-def _share(rows: tuple[tuple[int, ...], ...], columns: int, moves: tuple[int, ...] | None) -> AdderGraph:
-    return _Sharing(rows, columns, moves).graph()
+def _share(
+    rows: tuple[tuple[int, ...], ...], columns: int, moves: tuple[int, ...] | None, groups: int
+) -> AdderGraph:
+    return _Sharing(rows, columns, moves, groups).graph()
 
 
 class _Sharing:
     """Rows as sets of terms, and how often each pair of terms occurs in them."""
 
-    def __init__(self, rows: Sequence[Sequence[int]], columns: int, moves: Sequence[int] | None) -> None:
+    def __init__(
+        self, rows: Sequence[Sequence[int]], columns: int, moves: Sequence[int] | None, groups: int
+    ) -> None:
+        self._groups = groups
         self._inputs = columns if moves is None else columns + len(rows)
         self._adders: list[Adder] = []
         self._depths = [0] * self._inputs
@@ -144,14 +150,14 @@ class _Sharing:
     def graph(self) -> AdderGraph:
         """Share what rows have in common, then add what is left of each row."""
         self._share()
-        rows = tuple(self._add_all(terms) for terms in self._rows)
+        rows = tuple(self._add_all(number % self._groups, terms) for number, terms in enumerate(self._rows))
         depth = max((self._depths[term.node] for term in rows if term is not None), default=0)
         return AdderGraph(self._inputs, tuple(self._adders), rows, tuple(self._forms), depth)
 
     def _count(self, row: int, term: Term, others: Sequence[Term], change: int) -> None:
         for other in others:
             if self._depths[term.node] == self._depths[other.node]:
-                pattern = _pattern(term, other)
+                pattern = _pattern(term, other, row % self._groups)
                 self._counts[pattern] += change
                 self._where[pattern][row] += change
                 if change > 0 and self._counts[pattern] > 1:
@@ -186,7 +192,7 @@ class _Sharing:
 
     def _pairs(self, row: int, pattern: Pattern) -> list[tuple[Term, Term]]:
         """Return the pairs of a row that have a pattern, each term in one of them at most."""
-        node, other, distance, differ = pattern
+        node, other, distance, differ, _ = pattern
         terms, used, found = self._rows[row], set[Term](), list[tuple[Term, Term]]()
         for term in sorted(term for term in terms if term.node == node):
             partner = Term(other, term.shift + distance, term.negative != differ)
@@ -200,7 +206,7 @@ class _Sharing:
         for term in (first, second):
             terms.remove(term)
             self._count(row, term, list(terms), -1)
-        sum_of = self._add(first, second)
+        sum_of = self._add(row % self._groups, first, second)
         while sum_of in terms:
             # Twice the same is one with the next shift.
             terms.remove(sum_of)
@@ -209,9 +215,9 @@ class _Sharing:
         self._count(row, sum_of, list(terms), 1)
         terms.add(sum_of)
 
-    def _add(self, first: Term, second: Term) -> Term:
-        """Return the sum of two terms, of an adder that is there already if there is one."""
-        pattern = _pattern(first, second)
+    def _add(self, group: int, first: Term, second: Term) -> Term:
+        """Return the sum of two terms, of an adder that the group has already if there is one."""
+        pattern = _pattern(first, second, group)
         first, second = sorted((first, second))
         low, negative = min(first.shift, second.shift), first.negative
         if pattern not in self._made:
@@ -232,18 +238,18 @@ class _Sharing:
         made = self._made[pattern]
         return Term(made.node, low, made.negative != negative)
 
-    def _add_all(self, terms: set[Term]) -> Term | None:
+    def _add_all(self, group: int, terms: set[Term]) -> Term | None:
         """Add terms, the shallowest first."""
         waiting = [(self._depths[term.node], term) for term in terms]
         heapify(waiting)
         while len(waiting) > 1:
             (_, first), (_, second) = heappop(waiting), heappop(waiting)
-            whole = self._add(first, second)
+            whole = self._add(group, first, second)
             heappush(waiting, (self._depths[whole.node], whole))
         return waiting[0][1] if waiting else None
 
 
-def _pattern(one: Term, other: Term) -> Pattern:
-    """Return what two terms have in common with any others of the same distance."""
+def _pattern(one: Term, other: Term, group: int) -> Pattern:
+    """Return what two terms have in common with any others of the same distance in a group of rows."""
     first, second = sorted((one, other))
-    return first.node, second.node, second.shift - first.shift, first.negative != second.negative
+    return first.node, second.node, second.shift - first.shift, first.negative != second.negative, group

@@ -99,6 +99,7 @@ class SpatialLayer:
         halves: bool,
         addends: Sequence[Staged],
         stage: int,
+        groups: int = 1,
     ) -> list[Staged]:
         """Return addends plus a matrix' products, shifted to their format and rounded down.
 
@@ -108,7 +109,7 @@ class SpatialLayer:
         bits, first = self.numerics.accumulator.partial_bits, x[0].stage
         moves = [self.numerics.accumulator.align - drop for drop in shift]
         joined = "products" not in self._plan.registered and stage <= first + halves
-        graph = share_adders(matrix, moves if joined else None)
+        graph = share_adders(matrix, moves if joined else None, groups)
         nodes, depths = [*x, *addends][: graph.inputs], [0] * graph.inputs
         inputs = [len(node) for node in nodes]
         # Of what is shifted right, and of a result, no more bits are read.
@@ -285,7 +286,8 @@ class RecurrentLayer(SpatialLayer):
             h, matrix = [Staged(m, value, stage) for value in self.h], constants.matrices[1]
             halves, shift = stages.halves[-1], constants.recurrent_shift
             parts = [Staged(m, part.value, stage) for part in parts]
-            parts = self._weighted(m, f"{name}_h", matrix, shift, h, halves, parts, stage + stages.sums)
+            at, groups = stage + stages.sums, self._plan.groups(matrix)
+            parts = self._weighted(m, f"{name}_h", matrix, shift, h, halves, parts, at, groups)
         else:
             later = [replace(each, x=[x.later(stages.input) for x in each.x]) for each in sources]
             parts = self._sums(m, f"{name}_x", later, stage + stages.sums)

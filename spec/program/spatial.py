@@ -144,7 +144,21 @@ class SpatialPlan(Record):
     @property
     def graphs(self) -> tuple[AdderGraph, ...]:
         """The adders of each matrix, without addends."""
-        return tuple(share_adders(matrix) for layer in self.layers for matrix in layer.matrices)
+        found = (layer.matrices for layer in self.layers)
+        return tuple(
+            share_adders(matrix, groups=self.groups(matrix) if of_h else 1)
+            for matrices in found
+            for of_h, matrix in enumerate(matrices)
+        )
+
+    def groups(self, matrix: IntArray) -> int:
+        """Return the groups of rows of a matrix for h that share adders.
+
+        Where all of a step is between two registers, these are the units: wires from an adder that many units
+        share are as long as those from h to it.
+        """
+        rows, units = matrix.shape
+        return units if self.loop_registers == 1 and rows == 4 * units else 1
 
     @property
     def registered(self) -> frozenset[ValueKind]:

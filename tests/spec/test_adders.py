@@ -72,6 +72,17 @@ def test_equal_rows_take_no_adders_of_their_own() -> None:
     assert len(four.adders) == len(one.adders) and four.rows[0] == four.rows[3]
 
 
+def test_groups_of_rows_share_nothing() -> None:
+    row = [3, -5, 7, 2]
+    graph = share_adders(np.array([row] * 6), groups=3)
+    assert len(graph.adders) == 3 * len(share_adders(np.array([row])).adders)
+    assert graph.rows[0] == graph.rows[3] and len(set(graph.rows)) == 3
+    assert graph.compute([1, 2, -3, 4]) == [np.dot(row, [1, 2, -3, 4])] * 6
+    rng = np.random.default_rng(0)
+    matrix, vector = rng.integers(-7, 8, size=(12, 4)), rng.integers(-99, 99, size=4)
+    assert share_adders(matrix, groups=3).compute(vector.tolist()) == (matrix @ vector).tolist()
+
+
 def test_a_row_of_zeros_is_none() -> None:
     graph = share_adders(np.array([[0, 0], [0, 4]]))
     assert graph.rows[0] is None and not graph.adders
