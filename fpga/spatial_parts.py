@@ -16,9 +16,9 @@ from rtlstm.spec import inventory
 from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.adders import share_adders
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.numerics import SKIPS
+from rtlstm.spec.numerics import SKIPS, leads_to
 from rtlstm.spec.packing import to_bits
-from rtlstm.spec.program.spatial import ConstantLayer, Integers, Matrix, input_sum_bits
+from rtlstm.spec.program.spatial import ConstantLayer, Integers, Matrix, RowSums, input_sum_bits
 
 _LEAF = 16
 """Rows of a table in a LUT; multiplexers of the LUTs cost nothing."""
@@ -35,10 +35,12 @@ class CoreParts(NamedTuple):
 
 @dataclass(frozen=True)
 class _Products:
-    """A matrix in space: the bits of its adders, and those that its rows add behind them."""
+    """The adders of a matrix in space."""
 
     adders: tuple[int, ...]
+    """Bits of those that rows share."""
     behind: tuple[int, ...] = ()
+    """Bits of those that add addends behind them."""
 
 
 def spatial_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -> CoreParts:
@@ -119,17 +121,15 @@ def _products(manifest: Manifest) -> Iterator[_Products]:
     assert manifest.spatial is not None
     numerics, plan = manifest.numerics, manifest.spatial
     align, partial = numerics.accumulator.align, numerics.accumulator.partial_bits
-    apart = "products" in plan.registered
     read = list[ConstantLayer]()
-    """What is multiplied for the input of the layer that comes."""
-    for index, (layer, shape, stages) in enumerate(
-        zip(plan.layers, manifest.layers, manifest.spatial_schedule.stages, strict=True)
-    ):
+    """The skips of the next layer, and then that layer."""
+    row_sums = manifest.spatial_schedule.row_sums
+    for index, (layer, shape) in enumerate(zip(plan.layers, manifest.layers, strict=True)):
         form = numerics.input if not index else manifest.layers[index - shape.before].output
         moves = tuple(align - drop for drop in layer.shift)
         addends = (partial,) * shape.rows
-        halves = bool(stages.halves and stages.halves[0])
-        yield _product(layer.weight, moves, (form.bits,) * shape.inputs, addends, partial, apart or halves)
+        sums = row_sums(leads_to(manifest.layers, index), len(read))
+        yield _product(layer.weight, moves, (form.bits,) * shape.inputs, addends, partial, sums)
         read.append(layer)
         if shape.kind in SKIPS:
             continue
@@ -138,9 +138,8 @@ def _products(manifest: Manifest) -> Iterator[_Products]:
             moves = tuple(align - drop for drop in layer.recurrent_shift)
             h = manifest.layers[index + shape.feedback].output
             values = (h.bits,) * len(layer.recurrent_weight[0])
-            behind = apart or stages.sums > stages.halves[-1]
-            groups = plan.groups(layer.matrices[1])
-            yield _product(layer.recurrent_weight, moves, values, addends, partial, behind, groups)
+            sums = row_sums(index, -1)
+            yield _product(layer.recurrent_weight, moves, values, addends, partial, sums)
         read.clear()
 
 
@@ -150,18 +149,17 @@ def _product(
     inputs: Integers,
     addends: Integers,
     partial: int,
-    apart: bool,
-    groups: int = 1,
+    sums: RowSums,
 ) -> _Products:
-    graph = share_adders(np.array(matrix, dtype=np.int64), None if apart else moves, groups)
+    graph = share_adders(np.array(matrix, dtype=np.int64), moves if sums.joined else None, sums.groups)
     widths: Sequence[int] = (*inputs, *addends)[: graph.inputs]
     most, found, bits = partial - min(0, *moves), list[int](), list(widths)
     for number, adder in enumerate(graph.adders, graph.inputs):
         bits.append(min(most, graph.bits(number, widths)))
-        # Low bits that one side alone has pass the adder, unless they are subtracted.
+        # Low bits that only one term has need no adder. Of differences, they are counted.
         shift = 0 if adder.second.negative else adder.first.shift or adder.second.shift
         found.append(max(0, bits[-1] - shift))
-    return _Products(tuple(found), tuple([partial] * len(moves)) if apart else ())
+    return _Products(tuple(found), () if sums.joined else tuple([partial] * len(moves)))
 
 
 @lru_cache(maxsize=64)

@@ -1,9 +1,9 @@
 """Products of constant matrices with vectors, as graphs of adders that rows share.
 
 Each weight is a sum of powers of two in canonical signed digits, the fewest possible. A row is then a sum of
-shifted inputs. The pair of terms that most rows have in common becomes an adder of its own, again and again,
-until no pair occurs twice. Only terms of equal depth are paired: so no row gets deeper than a tree of its
-terms alone.
+terms: shifted inputs. The pair of terms that occurs most often becomes an adder, which is a new term of all
+rows with that pair. This repeats until no pair occurs twice. Only pairs of terms of equal depth are shared:
+so no row gets deeper than a tree of its terms would be that shares nothing.
 """
 
 from collections import Counter, defaultdict
@@ -38,14 +38,14 @@ class Adder:
 class AdderGraph:
     """Adders whose results include a matrix's products with a vector.
 
-    Nodes ``0`` to ``inputs - 1`` are the vector, those from ``inputs`` on the adders, each behind the nodes
-    that it adds.
+    Nodes ``0`` to ``inputs - 1`` are the vector's values, and behind these the rows' addends if there are
+    some. The adders are the nodes from ``inputs`` on. Each adder comes after the nodes that it adds.
     """
 
     inputs: int
     adders: tuple[Adder, ...]
     rows: tuple[Term | None, ...]
-    """What each row's product is; None if the row is zero."""
+    """The term that is each row's result; None if the row is zero."""
     forms: tuple[Mapping[int, int], ...]
     """Each node as a sum of inputs: their factors."""
     depth: int
@@ -56,7 +56,7 @@ class AdderGraph:
         least = most = 0
         for column, factor in self.forms[node].items():
             top = (1 << inputs[column] - 1) * abs(factor)
-            # What is negative has one value more.
+            # A signed input reaches one further below zero than above: -8 to 7.
             least -= top - abs(factor) * (factor < 0)
             most += top - abs(factor) * (factor > 0)
         return 1 + max(most, -least - 1).bit_length()
@@ -101,9 +101,11 @@ def count_digits(values: IntArray) -> IntArray:
 def share_adders(matrix: IntArray, moves: Sequence[int] | None = None, groups: int = 1) -> AdderGraph:
     """Return a graph of the products with a matrix ``(rows, columns)``.
 
-    Of several ``groups``, a row is in that of its number modulo ``groups``, and shares adders within it.
-    With ``moves``, each row has an addend. The product is shifted left by so many bits before, or the addend
-    if that is negative: then the row is their sum, with more bits behind. No such row is negative.
+    Row ``n`` is in group ``n % groups``. Only rows of the same group share adders.
+
+    With ``moves``, each row is the sum of its product and an addend. The addends are inputs, behind the
+    columns. A positive move shifts the row's product left by so many bits. A negative one shifts its addend
+    left instead: the caller then drops so many low bits of the sum. No row is a negative term then.
     """
     rows = tuple(map(tuple, matrix.tolist()))
     return _share(rows, matrix.shape[1], None if moves is None else tuple(moves), groups)
@@ -130,7 +132,7 @@ class _Sharing:
         self._forms: list[Counter[int]] = [Counter({column: 1}) for column in range(self._inputs)]
         """Each node as a sum of inputs."""
         self._made: dict[Pattern, Term] = {}
-        """Adders, as terms with the sign of their pattern's first term."""
+        """The sum of a pattern's terms, if the first one is positive and the lower shift is 0."""
         self._rows = [
             {Term(column, *digit) for column, value in enumerate(row) for digit in signed_digits(value)}
             for row in rows
@@ -140,7 +142,7 @@ class _Sharing:
             self._rows[number] = moved | {Term(columns + number, max(0, -move))}
         self._counts: Counter[Pattern] = Counter()
         self._changed = set[Pattern]()
-        """Patterns that have become more."""
+        """Patterns that occur more often than before, and more than once."""
         self._where: defaultdict[Pattern, Counter[int]] = defaultdict(Counter)
         for number, terms in enumerate(self._rows):
             ordered = sorted(terms)
@@ -180,7 +182,7 @@ class _Sharing:
                 if (pairs := self._pairs(row, pattern))
             ]
             if sum(len(pairs) for _, pairs in found) < 2:
-                # Of terms that overlap, one is taken alone.
+                # Pairs that share a term were all counted, but only one of them can be taken.
                 self._counts[pattern] = 0
                 continue
             self._changed = set()
@@ -221,7 +223,7 @@ class _Sharing:
         first, second = sorted((first, second))
         low, negative = min(first.shift, second.shift), first.negative
         if pattern not in self._made:
-            # What is positive comes first: then no row with an addend, which is, has a negative sum.
+            # A positive term comes first. Addends are positive, so no sum with an addend is a negative term.
             swaps = first.negative and not second.negative
             if swaps:
                 first, second = second, first

@@ -127,6 +127,17 @@ def test_states_without_a_product_of_h_have_loops_of_one_register(tmp_path: Path
     check_device(cell_case(602, KINDS["min_gru"], 1), tmp_path, "icarus")
 
 
+def test_sums_of_two_matrices_whose_adders_have_a_register_half_way(tmp_path: Path) -> None:
+    """The sums of the first one come in the stage behind it, too late for the adders of the second one."""
+    draw = Drawing(1)
+    behind = (draw.dense(size, 6, activation="tanh", name=f"dense{size}") for size in (UNITS, 6))
+    last = draw.dense(6, 2, activation="tanh", skip=draw.array(2, 6), skips=2, name="last")
+    case = cell_case(701, Network(name="skip", layers=(draw.rnn(name="rnn"), *behind, last)), 2)
+    stages = case.manifest.spatial_schedule.stages[-1]
+    assert stages.halves == (True, True) and stages.sums == 1
+    check_device(case, tmp_path, "icarus")
+
+
 @pytest.mark.slow
 @pytest.mark.tools
 @pytest.mark.parametrize(

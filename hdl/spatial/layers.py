@@ -1,7 +1,7 @@
 """Layers in space: products with constants as shared adders, and a gate unit for each hidden unit.
 
 Values know their stage (:class:`~rtlstm.hdl.primitives.staged.Staged`), counted in cycles from a step's
-acceptance. The plan says behind which kinds of values a register stands.
+acceptance. Where registers stand is decided in :mod:`rtlstm.spec.program.spatial`.
 """
 
 from abc import abstractmethod
@@ -28,8 +28,8 @@ from rtlstm.spec.numerics import GUARD_BITS, LayerShape
 from rtlstm.spec.program.spatial import ConstantLayer, Integers, ValueKind, input_sum_bits
 
 KEPT_SUM = "_sum"
-"""What stands in the names of sums that synthesis keeps, before their number. It would make carry-save adders
-of those that are used once: LUTs beside carry chains."""
+"""Part of the names of sums that synthesis keeps; their number follows. Without that, synthesis would make
+carry-save adders of sums that are used once, which take LUTs beside the carry chains."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,12 @@ class Steps:
     valid: Sequence[Value]
     """Whether there is one."""
     streams: Sequence[Value]
-    """Its stream; while the memory window is open, that at which it looks. Empty, as the others, with one."""
+    """Its stream; in the first stage, while the memory window is open, the stream at which that looks. With
+    one stream, this and what follows are empty."""
     zero: Sequence[Value]
-    """Whether that begins with zeros."""
+    """Whether its stream begins with zeros."""
     follows: Sequence[Value]
-    """Whether a step of its stream is as many stages ahead as the loop has registers."""
+    """Whether a step of the same stream is exactly as many stages ahead as the loop has registers."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class StateAccess:
     data: Value
     """What is written to c."""
     reset: Value
-    """All of them become zero; of several streams, :attr:`Steps.zero` says so."""
+    """The states become zero. Of several streams, :attr:`Steps.zero` says so instead."""
     stream: Value
     """Whose state is written."""
 
@@ -79,6 +80,7 @@ class SpatialLayer:
         self._plan = manifest.spatial
         self.constants = manifest.spatial.layers[index]
         self.stages = manifest.spatial_schedule.stages[index]
+        self._row_sums = partial(manifest.spatial_schedule.row_sums, index)
         self.shape: LayerShape = manifest.layers[index]
         self.numerics, self._streams = manifest.numerics, manifest.parameters.streams
         self._tables = activations(manifest)
@@ -96,20 +98,18 @@ class SpatialLayer:
         matrix: IntArray,
         shift: Integers,
         x: Sequence[Staged],
-        halves: bool,
         addends: Sequence[Staged],
-        stage: int,
-        groups: int = 1,
+        number: int,
     ) -> list[Staged]:
         """Return addends plus a matrix' products, shifted to their format and rounded down.
 
-        They are added in ``stage``, if the products are there by then. Where no register stands between, an
-        addend is one of the terms of its row's adders, and not behind them.
+        ``number`` says which of the layer's matrices it is, for :meth:`SpatialSchedule.row_sums`.
         """
         bits, first = self.numerics.accumulator.partial_bits, x[0].stage
         moves = [self.numerics.accumulator.align - drop for drop in shift]
-        joined = "products" not in self._plan.registered and stage <= first + halves
-        graph = share_adders(matrix, moves if joined else None, groups)
+        sums = self._row_sums(number)
+        halves, joined, stage = sums.halves, sums.joined, first + sums.stage
+        graph = share_adders(matrix, moves if joined else None, sums.groups)
         nodes, depths = [*x, *addends][: graph.inputs], [0] * graph.inputs
         inputs = [len(node) for node in nodes]
         # Of what is shifted right, and of a result, no more bits are read.
@@ -147,8 +147,8 @@ class SpatialLayer:
             found.append(result.named(f"{name}_part{row}", signed(bits)))
         return found
 
-    def _sums(self, m: Module, name: str, sources: Sequence[Source], stage: int) -> list[Staged]:
-        """Return the rows' sums of biases and products with the input; ``stage`` as in :meth:`_weighted`."""
+    def _sums(self, m: Module, name: str, sources: Sequence[Source]) -> list[Staged]:
+        """Return the rows' sums of biases and products with the input."""
         bits = self.numerics.accumulator.partial_bits
         biases = np.sum([source.constants.bias for source in sources], axis=0).tolist()
         first = sources[0].x[0].stage
@@ -157,14 +157,13 @@ class SpatialLayer:
             mine, constants, x = f"{name}{number or ''}", source.constants, source.x
             if source.shape.input_relu:
                 x = [value.map(lambda bits: Mux(bits[-1], 0, bits).as_signed()) for value in x]
-            halves = self.stages.halves[min(number, len(self.stages.halves) - 1)]
-            sums = self._weighted(m, mine, constants.matrices[0], constants.shift, x, halves, sums, stage)
+            sums = self._weighted(m, mine, constants.matrices[0], constants.shift, x, sums, number)
         return sums
 
     def _argument(self, total: Staged, kind: str, name: str) -> tuple[Staged, Staged]:
         """Return sign and magnitude of a pre-activation, the argument of a table.
 
-        A table with a clock takes them without the register: it has that.
+        A table in block RAM has a register already, in place of that behind pre-activations.
         """
         bits = self.numerics.preactivation.bits
         parts = round_down(total.value, GUARD_BITS, bits)
@@ -177,7 +176,7 @@ class SpatialLayer:
     def cell(
         self, m: Module, first: int, sums: Sequence[Staged], number: int, old: Staged | None = None
     ) -> "GraphCell":
-        """Add the cell of a unit or a row; ``first`` is the stage of what the last matrix multiplies."""
+        """Add the cell of a unit or a row; stages of the plan count from ``first``: h, or else the input."""
         bits, stage = self.numerics.sum_bits(self.shape.cell), first + self.stages.gates
         gates = list[Signed]()
         for total in sums:
@@ -218,11 +217,11 @@ class SpatialLayer:
 
 
 class DenseLayer(SpatialLayer):
-    """A dense layer with its function; results come ``plan.registers(shape)`` cycles after its input."""
+    """A dense layer with its function; results come ``stages.registers`` cycles after its input."""
 
     def add(self, m: Module, name: str, sources: Sequence[Source]) -> list[Staged]:
         """Add it to a module; return its results."""
-        sums = self._sums(m, name, sources, 0)
+        sums = self._sums(m, name, sources)
         return [self._result(m, f"{name}_{row}", total) for row, total in enumerate(sums)]
 
     def _result(self, m: Module, name: str, total: Staged) -> Staged:
@@ -251,8 +250,8 @@ class DenseLayer(SpatialLayer):
 class RecurrentLayer(SpatialLayer):
     """A recurrent layer: h and what its cells keep, and a gate unit for each of its units.
 
-    From its input on, ``stages.input`` cycles later the input's share of the sums meets h, and
-    ``plan.loop_registers`` cycles later the next h is there.
+    The input's share of the sums meets h ``stages.input`` cycles after the layer's input. The next h is there
+    ``plan.loop_registers`` cycles after that.
     """
 
     def __init__(self, manifest: Manifest, index: int) -> None:
@@ -277,20 +276,18 @@ class RecurrentLayer(SpatialLayer):
         self._steps, self._access = steps, access
         self._first = stage = sources[0].x[0].stage + stages.input
         if self.shape.recurrent:
-            parts = self._sums(m, f"{name}_x", sources, stage - 1 if stages.nodes else 0)
+            parts = self._sums(m, f"{name}_x", sources)
             widths = input_sum_bits([source.constants for source in sources], self.numerics)
             parts = [
                 part.later(stage - 1 - part.stage).registered(f"{name}_in{row}", signed(bits))
                 for row, (part, bits) in enumerate(zip(parts, widths, strict=True))
             ]
             h, matrix = [Staged(m, value, stage) for value in self.h], constants.matrices[1]
-            halves, shift = stages.halves[-1], constants.recurrent_shift
             parts = [Staged(m, part.value, stage) for part in parts]
-            at, groups = stage + stages.sums, self._plan.groups(matrix)
-            parts = self._weighted(m, f"{name}_h", matrix, shift, h, halves, parts, at, groups)
+            parts = self._weighted(m, f"{name}_h", matrix, constants.recurrent_shift, h, parts, -1)
         else:
             later = [replace(each, x=[x.later(stages.input) for x in each.x]) for each in sources]
-            parts = self._sums(m, f"{name}_x", later, stage + stages.sums)
+            parts = self._sums(m, f"{name}_x", later)
         results = list[tuple[Module, Staged]]()
         for number in range(units):
             m.submodules[f"{name}_unit{number}"] = unit = Module()
@@ -301,16 +298,18 @@ class RecurrentLayer(SpatialLayer):
             results = self._tail.add(m, f"{name}_tail", self, stage, inner, parts)
         given = []
         for number, (unit, new) in enumerate(results):
-            # Nothing else reads the h of a layer whose rows do not.
+            # If the rows do not read h, nothing reads the old one before it is replaced.
             old = Staged(unit, self.h[number], stage if self.shape.recurrent else new.stage)
             given.append(self._keep(unit, old, new, access.writes_h[number], access.h[number]))
         return [Staged(m, value.value, value.stage) for value in given]
 
     def _keep(self, m: Module, old: Staged, new: Staged, writes: Value, data: Value) -> Staged:
-        """Keep a value from step to step of a stream, written by the window, too; return it a stage later.
+        """Keep a value from step to step of a stream; return the new one a stage later. The window writes it,
+        too.
 
-        ``old`` is a signal in the stage in which it is the step's value from before. It is a register of the
-        only stream; or what a memory has of the step's stream, perhaps from a step that it just follows.
+        ``old`` is the value from the stream's last step, in the stage in which this step reads it; its signal
+        becomes a register here. With one stream, the new value goes there. With several, a memory keeps it,
+        and the register gets what that has of the stream, or the new value itself if that is just coming.
         """
         steps, access, value = self._steps, self._access, old.value
         assert isinstance(value, Signal)
@@ -340,7 +339,7 @@ class RecurrentLayer(SpatialLayer):
         return new.registered(f"{value.name}_new")
 
     def keep_cell(self, m: Module, number: int, cell: Staged, beyond: Staged, read: int) -> None:
-        """Keep a unit's c, which was there in the stage ``read`` from before; count if it saturated."""
+        """Keep a unit's c, whose old value is read in the stage ``read``; note whether it saturated."""
         m.d.sync += self.saturated[number].eq(beyond.value & self._steps.valid[beyond.stage])
         old = Staged(m, self.c[number], read)
         self._keep(m, old, cell, self._access.writes_c[number], self._access.data)
@@ -446,7 +445,7 @@ class GraphCell(CellValues):
         return Staged(self._m, Const(value, signed(node.format.bits)), self._first)
 
     def registered(self, value: Staged, name: str, shape: Shape | int | None = None) -> Staged:
-        """Return it as a signal: registers stand before operations, where they are in a later stage."""
+        """Return it as a signal, without a register: :meth:`argument` delays what an operation reads."""
         signal = Signal(value.value.shape() if shape is None else shape, name=name)
         self._m.d.comb += signal.eq(value.value)
         return Staged(self._m, signal, value.stage)
@@ -466,7 +465,7 @@ class GraphDenseLayer(SpatialLayer):
     def add(self, m: Module, name: str, sources: Sequence[Source]) -> list[Staged]:
         """Add it to a module; return its results."""
         first, found = sources[0].x[0].stage, []
-        for number, total in enumerate(self._sums(m, name, sources, first + self.stages.sums)):
+        for number, total in enumerate(self._sums(m, name, sources)):
             m.submodules[f"{name}_row{number}"] = row = Module()
             cell = self.cell(row, first, [Staged(row, total.value, total.stage)], number)
             value = cell.values[cell.graph.result]
@@ -527,11 +526,10 @@ class LoopTail(SpatialLayer):
         constants, stages, shape = self.constants, self.stages, self.shape
         x = [value.later(first + stages.input - value.stage) for value in inner]
         if shape.four_rows:
-            # The rows go on with the sums of the layer before, and have no biases.
-            matrix, shift, half = constants.matrices[0], constants.shift, stages.halves[0]
-            sums = self._weighted(m, name, matrix, shift, x, half, sums, first + stages.sums)
+            # Each row adds its products to the sum of the same row of the layer before.
+            sums = self._weighted(m, name, constants.matrices[0], constants.shift, x, sums, 0)
         else:
-            sums = self._sums(m, name, [Source(constants, shape, x)], first + stages.sums)
+            sums = self._sums(m, name, [Source(constants, shape, x)])
         found = []
         for number in range(shape.outputs):
             m.submodules[f"{name}{number}"] = unit = Module()

@@ -1,13 +1,16 @@
 """Builds in space: weights are constants of the fabric, and a step of the recurrence takes few registers.
 
 All layers compute at once, each with logic of its own. :class:`SpatialPlan` is what such a build has beside
-shapes, formats and parameters: its weights, and how many registers are in the loop from h to the next h. The
-same kinds of values have a register in every layer; behind every layer, and behind what a recurrent layer
-makes of its input, there is one in any case.
+shapes, formats and parameters: its weights, and how many registers are in the loop from h to the next h.
 
-A step is accepted when its last input beat has come, the step before is ``interval`` cycles old, and that of
-the same stream ``loop`` cycles. From then on nothing waits: outputs go to a queue that has room for all steps
-on their way. With several streams, their states are in memories, from which a step takes its stream's.
+A register stands behind every layer, and behind the products of a recurrent layer with its input. If all
+cells are those of the fused gate unit, the others stand behind the same kinds of values in every layer. Else
+:mod:`rtlstm.spec.program.retiming` finds where they stand.
+
+A step is accepted when its last input beat has come, the step before is ``interval`` cycles old, and the
+last step of the same stream is ``loop`` cycles old. From then on nothing waits: outputs go to a queue that
+has room for all steps on their way. With several streams, memories hold the states, and a step reads its
+stream's.
 """
 
 from collections.abc import Sequence
@@ -58,7 +61,7 @@ _REGISTERED: dict[int, frozenset[ValueKind]] = {
 }
 """Values with a register, by the registers in the loop, of which h is one."""
 BEHIND_SUMS = tuple(registers for registers, kinds in _REGISTERED.items() if "sums" in kinds)
-"""The loops with a register behind pre-activations, whose place a table in block RAM can take."""
+"""The loops with a register behind pre-activations: that of a block RAM can replace it."""
 MOST_LOOP_REGISTERS = max(_REGISTERED)
 _OF_PRODUCTS: tuple[ValueKind, ...] = ("halves", "products")
 _OF_ROWS: tuple[ValueKind, ...] = (*_OF_PRODUCTS, "sums", "gates")
@@ -118,6 +121,20 @@ class ConstantLayer(Extended):
         return QuantizedRecurrent(weight, recurrent[0], bias, shift, shift_hh, parameters)
 
 
+@dataclass(frozen=True)
+class RowSums:
+    """How a matrix's products become rows; stages count from the vector that it multiplies."""
+
+    halves: bool
+    """Whether a register stands half-way through the adders."""
+    stage: int
+    """When addends are added to the products, if those are there by then; else as soon as they are."""
+    joined: bool
+    """Whether an addend is one of the terms of its row's adders. Else an adder behind them adds it."""
+    groups: int
+    """Groups of rows that share adders."""
+
+
 class SpatialPlan(Record):
     """What a spatial build has beside shapes, formats and parameters."""
 
@@ -162,7 +179,7 @@ class SpatialPlan(Record):
 
     @property
     def registered(self) -> frozenset[ValueKind]:
-        """The values with a register behind them, in every layer."""
+        """The values with a register behind them, in every layer of fused gate units."""
         return _REGISTERED[self.loop_registers]
 
     @property
@@ -214,9 +231,9 @@ class SpatialPlan(Record):
 
 
 def input_sum_bits(layers: Sequence[ConstantLayer], numerics: Numerics) -> tuple[int, ...]:
-    """Return how many bits the rows' sums of biases and products with the input need.
+    """Return how many bits each row's sum of its bias and its products with the input needs.
 
-    ``layers`` have what is multiplied for it, a matrix and a share of the biases each.
+    ``layers`` are the skips that a layer adds, and that layer: each has a matrix and a share of the biases.
     """
     most = np.abs(np.sum([layer.bias for layer in layers], axis=0))
     for layer in layers:
@@ -294,6 +311,26 @@ class SpatialSchedule(Schedule):
         """Where registers stand in each layer."""
         return self.plan.stages(self.shapes, self.numerics)
 
+    def row_sums(self, index: int, number: int) -> RowSums:
+        """Return how a layer's products with a matrix become rows: hardware and estimates follow it.
+
+        ``number`` counts the matrices for the layer's input, those of its skips first; -1 is that for h.
+        """
+        stages, of_input = self.stages[index], number >= 0
+        halves = stages.halves[min(number, len(stages.halves) - 1)]
+        stage = stages.sums
+        if of_input and self.shapes[index].recurrent:
+            # The sums have a register, and meet h behind it.
+            stage = stages.input - 1
+        elif gives_h(self.shapes, index):
+            stage -= stages.input
+        # A register half-way lets addends come a stage later. But those of a second matrix are sums that come
+        # then, too late for the first half of its adders.
+        latest = halves and number < 1
+        joined = "products" not in self.plan.registered and stage <= latest
+        groups = 1 if of_input else self.plan.groups(self.plan.layers[index].matrices[1])
+        return RowSums(halves, stage, joined, groups)
+
     @property
     def input_beats(self) -> int:
         """Beats of a step's input."""
@@ -320,7 +357,7 @@ class SpatialSchedule(Schedule):
         found, begins = list[tuple[int, int]](), 0
         for index, (shape, stages) in enumerate(zip(self.shapes, self.stages, strict=True)):
             begins = max(begins, found[index - shape.before][1] if index else 0)
-            # What a skip gives is what it reads, for who reads that again.
+            # A skip passes on what it reads, to the next skip from there.
             ends = found[index - shape.before][1] if index else 0
             if shape.kind not in SKIPS:
                 ends, begins = begins + stages.registers, 0
@@ -339,8 +376,10 @@ class SpatialSchedule(Schedule):
 
     @property
     def latency_of_step(self) -> int:
-        """Cycles from a step's last input beat to its last output beat: it is accepted behind the one, and
-        its outputs are offered behind the queue."""
+        """Cycles from a step's last input beat to its last output beat.
+
+        The step is accepted a cycle after the one, and its outputs are offered a cycle after their results.
+        """
         return 1 + self.results + self.output_beats
 
     @property
@@ -380,9 +419,9 @@ class SpatialSchedule(Schedule):
         )
 
     def accept(self, last_beat: int, stream: int, before: dict[int, int]) -> int:
-        """Return the cycle that accepts a stream's step with this last beat, and note it in ``before``.
+        """Return the cycle that accepts a stream's step with this last beat.
 
-        That holds the cycle of each stream's last step.
+        ``before`` has the cycle that accepted each stream's last step, and then has this one.
         """
         others = max(before.values()) + self.interval if before else 0
         mine = before[stream] + self.loop if stream in before else 0
@@ -395,7 +434,7 @@ class SpatialSchedule(Schedule):
         for stream in streams:
             accepted = self.accept(last, stream, before)
             found.append((last, accepted - 1 + self.latency_of_step))
-            # The next one's beats come from the cycle on that accepts this one.
+            # The next step's first beat comes in the cycle that accepts this step.
             last = accepted + self.input_beats - 1
         return found
 
