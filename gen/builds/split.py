@@ -1,6 +1,7 @@
 """Splits a model: the core as a build, and what stands in front of it and behind it as it was."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 
 from rtlstm.gen.builds.compiled import OPTIONS, Build, compile
 from rtlstm.gen.frontends import ReadOptions, is_live, is_module
+from rtlstm.gen.frontends.plugins import detect
 from rtlstm.gen.frontends.reading import ReadResult
-from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.errors import ConfigurationError, ModelError
 from rtlstm.spec.files import as_path
 from rtlstm.spec.record import option_values, shows_options
 
@@ -77,23 +79,36 @@ def split(
         )
     reading = ReadOptions(**option_values(ReadOptions, options))
     rest = {key: value for key, value in options.items() if key not in ReadOptions.model_fields}
-    path = Path(model) if isinstance(model, str | Path) else None
+    path = as_path("the model", model) if isinstance(model, str | Path) else None
+    if path is not None and path.suffix in (".pt2", ".onnx"):
+        with _named(path):
+            detect(path)
     exported = path.suffix == ".pt2" if path is not None else is_live(model) and not is_module(model)
     if exported or is_module(model):
         parts = import_module("rtlstm.gen.frontends.torch.split")
-        program = parts.Program(model if path is None else as_path("the model", model)) if exported else None
+        with _named(path):
+            program = parts.Program(path or model) if exported else None
         calls = import_module("rtlstm.host.torch").as_calls(model if program is None else program.module, x)
         split_it = partial(parts.split_module, model, calls=calls) if program is None else program.split
         found = split_it(options=reading, name=name)
         cores = [found.front(*args, **kwargs)[0] for args, kwargs in calls]
         return found.front, _build(found.read, cores, folder, name, rest), found.back
     if path is not None and path.suffix == ".onnx":
-        return _split_file(as_path("the model", model), x, reading, folder, name, rest)
+        return _split_file(path, x, reading, folder, name, rest)
     raise ConfigurationError(
         "split takes a torch.nn.Module, a torch.export.ExportedProgram, or the path of an ONNX or .pt2 file, "
-        f"not {type(model).__name__}; read other models with `lstm` and `output`, and compute what is left "
-        "yourself"
+        f"not {path or type(model).__name__}; read other models with `lstm` and `output`, and compute what "
+        "is left yourself"
     )
+
+
+@contextmanager
+def _named(path: Path | None) -> Iterator[None]:
+    """Let a message about a file begin with its path."""
+    try:
+        yield
+    except ModelError as error:
+        raise ModelError(str(error) if path is None else f"{path}: {error}") from None
 
 
 def _split_file(
@@ -101,7 +116,9 @@ def _split_file(
 ) -> tuple[Path | None, Build, Path | None]:
     """Split an ONNX file into files beside the build's folder."""
     onnx = import_module("rtlstm.gen.frontends.onnx.split")
-    calls, found = onnx.inputs_by_name(path, x), onnx.split_onnx(path, reading, name)
+    with _named(path):
+        calls = onnx.inputs_by_name(path, x)
+    found = onnx.split_onnx(path, reading, name)
     build = _build(found.read, found.cores(calls), folder, name, options)
     files: list[Path | None] = []
     for part, model in (("front", found.front), ("back", found.back)):

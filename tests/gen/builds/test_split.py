@@ -334,6 +334,13 @@ def test_wrong_calls(tmp_path):
     model, x = models.Loop().eval(), draw(2, 6, 4)
     with pytest.raises(ConfigurationError, match=r"call eval\(\) on it first"):
         rtlstm.split(models.Audio(), draw(3, 6, 9))
+    for name, why in (("model.h5", r"not \S*model.h5; read other models"), ("none.onnx", "no such file")):
+        with pytest.raises((ConfigurationError, ModelError), match=why):
+            rtlstm.split(tmp_path / name, x)
+    for suffix in (".pt2", ".onnx"):
+        (tmp_path / f"damaged{suffix}").write_bytes(b"damaged")
+        with pytest.raises(ModelError, match=rf"damaged{suffix}: must be an "):
+            rtlstm.split(tmp_path / f"damaged{suffix}", x)
     with pytest.raises(ConfigurationError, match="not int"):
         rtlstm.split(3, x)
     with pytest.raises(ConfigurationError, match="leave out calibration, and give x"):
