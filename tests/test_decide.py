@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from amaranth.hdl import Fragment
 from amaranth.sim import Simulator
-from support.lazy import nets, torch
+from support.lazy import nets, onnx_files, torch
 from support.netlist import netlist_build
 from support.no_logic import no_logic
 from support.quick import quick
@@ -444,6 +444,9 @@ def test_what_cannot_be_decided_is_refused_with_a_way_out(tmp_path: Path) -> Non
     ):
         make(network(lstm(3, 5), dense(5, 1025)), decide="softmax", output_bits=18)
     assert make(network(lstm(3, 5), dense(5, 1025)), decide="softmax").outputs == 1025
+    for decide in ("argmax", "top2", "softmax"):
+        with pytest.raises(ConfigurationError, match=f"`array='spatial'` .* or `decide='{decide}'` out"):
+            rtlstm.compile(seven, folder=tmp_path / "build", array="spatial", decide=decide)
 
 
 def test_an_output_of_several_is_chosen(tmp_path: Path) -> None:
@@ -458,6 +461,34 @@ def test_an_output_of_several_is_chosen(tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match="choose one with `output`"):
             rtlstm.compile(net, **options)
         assert rtlstm.compile(net, output="b", **options).manifest.classes == 5
+
+
+@pytest.mark.parametrize(
+    ("ends", "decide", "left"),
+    [
+        (["Softmax"], "softmax", []),
+        (["LogSoftmax"], "softmax", ["numpy.log(y)"]),
+        (["Softmax", "ArgMax"], "softmax", ["rtlstm.host.argmax(y)"]),
+        (["Softmax", "ArgMax"], "argmax", []),
+        (["Softmax"], "top2", []),
+    ],
+)
+def test_what_a_model_makes_of_scores(ends: list[str], decide: str, left: list[str], tmp_path: Path) -> None:
+    """The device's probabilities are the model's; what it does not compute stays with the host."""
+    nodes, weights = onnx_files.squeezed()
+    for number, kind in enumerate(ends):
+        nodes.append(onnx_files.node(kind, f"p{number - 1}" if number else "s", f"p{number}", axis=2))
+    path = onnx_files.save(tmp_path / "m.onnx", nodes, weights, [f"p{len(ends) - 1}"])
+    with no_logic(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", rtlstm.NoteWarning)
+        made = rtlstm.compile(path, folder=tmp_path / "build", lanes=4, macs=2, data_bits=16, decide=decide)
+    report = made.report()
+    assert [node.why for node in report.host] == left
+    said = [note for note in report.notes if "stays on the host" in note]
+    assert [note.rpartition(": ")[2] for note in said] == left
+    if ends == ["Softmax"] and decide == "softmax":
+        x = np.random.default_rng(1).normal(size=(9, 1, onnx_files.I)).astype(np.float32)
+        assert np.abs(made.run(x)[0] - onnx_files.run(path, x, "p0")).max() < 0.01
 
 
 def test_a_build_that_decides_is_another_one(folder: Path, scores: Path) -> None:

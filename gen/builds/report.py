@@ -476,7 +476,7 @@ def cycle_report(manifest: Manifest) -> CycleReport:
     return _filled(CycleReport, manifest.cycles, array_use=round(manifest.cycles.use, 4))
 
 
-_DECIDED = "the device gives the {} of {} outputs{}; the host computes no softmax, log-softmax or argmax"
+_DECIDED = "the device gives the {} of {} outputs{}; the host computes no {}"
 
 
 def create_report(
@@ -501,13 +501,15 @@ def create_report(
     parameters, numerics = manifest.parameters, manifest.numerics
     held = memory_reports(manifest)
     if manifest.decides:
-        best = parameters.best
-        what = f"numbers and scores of the {best} largest" if best else "number of the largest"
-        what, ties = (
-            ("probabilities", "") if parameters.decide == "softmax" else (what, ", the first of equal ones")
-        )
-        notes = (*notes, _DECIDED.format(what, manifest.classes, ties))
-        source = source and source.decided
+        classes, best, of_host = manifest.classes, parameters.best, "softmax, log-softmax or argmax"
+        said = "number of the largest", classes, ", the first of equal ones", of_host
+        if parameters.decide == "softmax":
+            said = "probabilities", classes, "", "softmax"
+        elif best:
+            before = f"{of_host}, and scores are those before them"
+            said = f"numbers and scores of the {best} largest", classes, said[2], before
+        notes = (*notes, _DECIDED.format(*said))
+        source = source and source.decided(parameters.decide or "")
     outside = () if source is None else source.outside
     decides = manifest.decides or (source is not None and source.decides)
     accuracy = measure_accuracy(network, quantised, calibration, initial_state, decides)

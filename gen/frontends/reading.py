@@ -294,16 +294,22 @@ class ModelReport(Record):
         """Whether the host makes probabilities or classes of the outputs."""
         return any(host_classes(node.kind) is not None for node in self.outside)
 
-    @property
-    def decided(self) -> "ModelReport":
-        """The report for a device that decides: classes are not left to the host."""
+    def decided(self, decide: str) -> "ModelReport":
+        """The report for a device that decides so: what it computes of scores is not left to the host."""
+        by_device = ["softmax"] if decide == "softmax" else [*_HOST]
 
-        def of_device(node: NodeReport) -> NodeReport:
-            classes = node.role == "outside" and host_classes(node.kind) is not None
-            return node.replace(role="core", why="the device decides") if classes else node
+        def of_probabilities(text: str) -> str:
+            return text.replace(_HOST["softmax"], "y") if decide == "softmax" else text
 
-        notes = tuple(note for note in self.notes if not (_STAYS in note and "rtlstm.host." in note))
-        return self.replace(nodes=tuple(map(of_device, self.nodes)), notes=notes)
+        nodes = tuple(
+            node.replace(role="core", why="the device decides")
+            if node.role == "outside" and _host_name(node.kind) in by_device
+            else node.replace(why=of_probabilities(node.why))
+            for node in self.nodes
+        )
+        done = tuple(host_note("", _HOST[name]) for name in by_device)
+        notes = (note for note in self.notes if not note.endswith(done))
+        return self.replace(nodes=nodes, notes=tuple(map(of_probabilities, notes)))
 
 
 class ReadResult(Record):
@@ -443,12 +449,16 @@ _HOST = {
 """The host's function for an operator, by its name in small letters without underscores."""
 
 
+def _host_name(kind: str) -> str:
+    return kind.lower().replace("_", "")
+
+
 def host_classes(kind: str, part: str = "") -> str | None:
     """Return how the host computes an operator that makes probabilities or classes of scores, or None.
 
     Its scores are all of y, or the ``part`` of that name.
     """
-    found = _HOST.get(kind.lower().replace("_", ""))
+    found = _HOST.get(_host_name(kind))
     return found and found.replace("(y)", f"(parts(y)[{part!r}])") if part else found
 
 

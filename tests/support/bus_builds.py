@@ -1,6 +1,7 @@
 """Builds with a bus wrapper, and how the wrappers' testbenches are run on them."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +47,7 @@ def quantised_network(seed: int = 1) -> QuantizedNetwork:
     return quantise(small_network(seed), SETTINGS)
 
 
-def write_build(folder: Path, bus: BusName, **parameters: int) -> Manifest:
+def write_build(folder: Path, bus: BusName, **parameters: Any) -> Manifest:
     """Write a build."""
     network = quantised_network()
     build = Build(network, Manifest.of("dut", network, Parameters(bus=bus, **(SIZES | parameters))))
