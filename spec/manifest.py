@@ -97,10 +97,11 @@ def _check_decision(
             "layer; put a dense layer behind it, or leave `decide` out"
         )
     classes, bits = layers[-1].outputs, numerics.output_bits
+    its = "" if parameters.capacity is None else " (of the device, if it is for one)"
     if classes < 2:
         raise ConfigurationError(
             f"`decide` needs a network of two outputs or more, but this one has {classes}; leave `decide` "
-            "out, and compare the output with a threshold"
+            f"out{its}, and compare the output with a threshold"
         )
     if parameters.decide == "softmax":
         parameters.require_fixed_program(
@@ -118,8 +119,8 @@ def _check_decision(
     if 2 * parameters.best > classes:
         raise ConfigurationError(
             f"`decide={parameters.decide!r}` gives {parameters.best} numbers and as many scores, more than "
-            f"the {classes} outputs of the network; try `decide='top{classes // 2}'`, or leave `decide` out "
-            f"and take rtlstm.host.top_k(y, {parameters.best})"
+            f"the {classes} outputs of the network; try `decide='top{classes // 2}'`{its}, or leave "
+            f"`decide` out and take rtlstm.host.top_k(y, {parameters.best})"
         )
 
 
