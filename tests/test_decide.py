@@ -171,26 +171,31 @@ def test_the_rtl_decides_as_the_golden_model(decided: str, simulator: Any, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("units", "decide"),
+    ("units", "decide", "classes"),
     [
-        *((units, "argmax") for units in (1, 2, 3, 4, 7)),
-        *((1, "top5"), (3, "top6"), (4, "top1"), (1, "softmax"), (3, "softmax"), (4, "softmax")),
+        *((units, "argmax", 13) for units in (1, 2, 3, 4, 7)),
+        *((1, "top5", 13), (3, "top6", 13), (4, "top1", 13), (2, "top4", 8), (3, "top1", 2), (4, "top2", 5)),
+        *((units, "softmax", 13) for units in (1, 3, 4)),
+        *((1, "softmax", 2), (2, "softmax", 5), (3, "softmax", 3), (4, "softmax", 3)),
     ],
 )
-def test_any_results_are_decided(units: int, decide: str) -> None:
-    """Steps of random results, many of them equal, with pauses and results of other layers between."""
+def test_any_results_are_decided(units: int, decide: str, classes: int) -> None:
+    """Steps of random results, many of them equal, with pauses and results of other layers between.
+
+    Of few results, which fill a beat or less, steps follow each other without a pause.
+    """
     lanes = 4 * units
     parameters = Parameters(
         lanes=lanes, macs=units, gate_units=units, beat_out=units, streams=4, decide=decide
     )
-    net, rng = network(lstm(3, 5), dense(5, 13)), np.random.default_rng(units)
+    net, rng = network(lstm(3, 5), dense(5, classes)), np.random.default_rng(units)
     manifest = Manifest.of("n", quantise(net, NARROW), parameters)
     part = {"argmax": Decision, "softmax": Probabilities}.get(decide, Ranking)(manifest)
     bits = manifest.numerics.output_bits
-    steps = [rng.integers(-3, 4, 13) - 10 * (index % 5 == 0) for index in range(30)]
-    steps[3] = np.array([-(1 << bits - 1)] * 12 + [(1 << bits - 1) - 1])
-    steps[4] = np.full(13, -(1 << bits - 1))
-    steps[5:15] = rng.integers(-(1 << bits - 1), 1 << bits - 1, (10, 13))
+    steps = [rng.integers(-3, 4, classes) - 10 * (index % 5 == 0) for index in range(30)]
+    steps[3] = np.array([-(1 << bits - 1)] * (classes - 1) + [(1 << bits - 1) - 1])
+    steps[4] = np.full(classes, -(1 << bits - 1))
+    steps[5:15] = rng.integers(-(1 << bits - 1), 1 << bits - 1, (10, classes))
     wanted = [(index % 4, manifest.emitted(step).tolist()) for index, step in enumerate(steps)]
     found: list[tuple[int, list[int], int]] = []
     beats: list[int] = []
@@ -198,9 +203,9 @@ def test_any_results_are_decided(units: int, decide: str) -> None:
 
     async def drive(context: Any) -> None:
         for index, step in enumerate(steps):
-            for first in range(0, 13, units):
+            for first in range(0, classes, units):
                 beat = step[first : first + units]
-                while rng.random() < 0.3:
+                while classes == 13 and rng.random() < 0.3:
                     # Nothing, or results that are not emitted.
                     context.set(part.values, int.from_bytes(rng.bytes(units * bits // 8)))
                     context.set(part.result.valid, int(rng.random() < 0.5))
@@ -214,7 +219,7 @@ def test_any_results_are_decided(units: int, decide: str) -> None:
                 context.set(part.result.mask, (1 << len(beat)) - 1)
                 context.set(part.result.valid, 1)
                 context.set(part.result.emit, 1)
-                context.set(part.result.last, int(first + units >= 13))
+                context.set(part.result.last, int(first + units >= classes))
                 context.set(part.result.stream, index % 4)
                 await context.tick()
             ends.append(len(cycle))
