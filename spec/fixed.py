@@ -17,6 +17,8 @@ from rtlstm.spec.record import Record
 
 IntArray = NDArray[np.int64]
 HiddenRounding = Literal["half_up", "odd"]
+LEAST_FRACTION = -32
+"""The fewest fraction bits of a format."""
 
 
 def round_half_up(values: ArrayLike, fraction: ArrayLike = 0) -> NDArray[np.float64]:
@@ -93,7 +95,7 @@ class Format(Record):
     """
 
     bits: Annotated[int, Field(ge=2, le=48)]
-    fraction: Annotated[int, Field(ge=-32, le=64)]
+    fraction: Annotated[int, Field(ge=LEAST_FRACTION, le=64)]
 
     def __str__(self) -> str:
         return f"s{self.bits}.{self.fraction}"

@@ -281,7 +281,8 @@ def _power(exponent: int) -> Custom:
 
 
 REFUSED_CELLS = {
-    "cell_bits or gate_bits": (lambda: _power(16), "needs exact values of .* bits, but 48 is the most"),
+    "cell_bits or gate_bits": (lambda: _power(6), "needs exact values of .* bits, but 48 is the most"),
+    "products of products": (lambda: _power(16), r"must stay below 2\*\*\d+, but reach \d"),
     "gate": (lambda: _custom(cell := CellBuilder(), cell.gate(4)), "gates"),
     "parameter": (lambda: _custom(cell := CellBuilder(), cell.gate(0) * cell.parameter(4)), "parameters"),
     "clip": (lambda: _custom(cell := CellBuilder(), cell.gate(0), clip=1.0), "leave clip out"),

@@ -32,7 +32,7 @@ from rtlstm.spec.activations.interpolated import DIRECT_BITS
 from rtlstm.spec.cells.formats import CellFormats, Functions, KnownFunctions, resolve
 from rtlstm.spec.cells.unit import WIDEST_FACTOR
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.fixed import Format, HiddenRounding, IntArray, WeightFormat
+from rtlstm.spec.fixed import LEAST_FRACTION, Format, HiddenRounding, IntArray, WeightFormat
 from rtlstm.spec.network import Bidirectional, Dense, Network, Norm
 from rtlstm.spec.numerics import (
     CELL_SUM_BITS,
@@ -716,7 +716,14 @@ class Plan(Lowered):
         )
         if not any(wide):
             max_abs = min(max_abs, _saturation_range(self.gate))
-        return Format(bits=self._argument_bits, fraction=self._argument_bits - 1 - int(math.log2(max_abs)))
+        fraction = self._argument_bits - 1 - int(math.log2(max_abs))
+        if fraction < LEAST_FRACTION:
+            most = self._argument_bits - 1 - LEAST_FRACTION
+            raise ConfigurationError(
+                f"values that activation functions read must stay below 2**{most}, but reach "
+                f"{self._ranges.preactivation:.3g}; clip them in the cell, or use fewer products of products"
+            )
+        return Format(bits=self._argument_bits, fraction=fraction)
 
     def _cells(self, ranges: tuple[float, ...]) -> list[Format]:
         """Return the format of c of each layer: all have as many bits."""

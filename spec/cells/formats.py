@@ -8,6 +8,7 @@ from rtlstm.spec.activations.interpolated import VALUE_BITS, ActivationTable, de
 from rtlstm.spec.cells.description import Cell, Operation
 from rtlstm.spec.cells.evaluate import rounded_gates
 from rtlstm.spec.cells.graph import WIDEST, CellGraph, Node, NodeKind
+from rtlstm.spec.cells.kinds import is_fused_cell
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, HiddenRounding, round_half_up
 from rtlstm.spec.norms import MOST_NORM_BITS, Normalisation, design_root
@@ -197,7 +198,8 @@ class _Resolver:
         """A value with at most so many fraction bits, and all that are before them."""
         form = self._format(position)
         fewer = form.fraction - most
-        if fewer <= 0 or most < 0:
+        # The fused unit's values are exact, and so are the graphs that stand for it.
+        if fewer <= 0 or most < 0 or is_fused_cell(self._cell):
             return position
         return self._narrow(position, Format(bits=form.bits - fewer, fraction=most))
 
