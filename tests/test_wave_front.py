@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
+from support.quick import quick
 from support.random_builds import make_case
 from support.small_builds import NARROW, normal_lstm
 from support.step_checks import check_device, check_netlist
@@ -45,9 +46,11 @@ def cell_network(name: str) -> QuantizedNetwork:
 
 
 @pytest.mark.rtl
-def test_two_layers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("decide", quick([None, "argmax", "top1", "softmax"], None, "softmax"))
+def test_two_layers(decide: str | None, tmp_path: Path) -> None:
     """From a reset and from a state, back to back and with pauses, with all outputs and without some."""
-    parameters = Parameters(lanes=8, macs=4, gate_units=2, beat_in=4, beat_out=2, wave_front=True)
+    sizes = {"lanes": 8, "macs": 4, "gate_units": 2, "beat_in": 4, "beat_out": 2}
+    parameters = Parameters(wave_front=True, decide=decide, **sizes)
     case = make_case(3, quantise(two_lstms(), LITTLE), parameters, 6)
     check_pauses(case, tmp_path, "icarus", (0.0, 0.95))
 
