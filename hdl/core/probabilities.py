@@ -5,6 +5,8 @@ and summed, and these once more, to be multiplied by the sum's reciprocal. Each 
 results come at most, so that steps follow each other without a wait.
 """
 
+from collections.abc import Sequence
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
 from rtlstm.hdl.core.decision import Decision
@@ -52,8 +54,8 @@ class Probabilities(Decision):
         for unit in range(units):
             value = y_read.data.word_select(unit, bits).as_signed()
             away = delay(m, (top - value)[:bits], 1)
-            high = delay(m, lookup(m, away[low_bits:], softmax.high, "high"), 1)
-            low = delay(m, lookup(m, away[:low_bits], softmax.low, "low"), 1)
+            high = delay(m, _table(m, away[low_bits:], softmax.high, "high"), 1)
+            low = delay(m, _table(m, away[:low_bits], softmax.low, "low"), 1)
             spec = factors["softmax powers"]
             product = multiply(m, _wide(high, spec.a_bits), _wide(low, spec.b_bits), spec, f"power{unit}")
             power = (product + (1 << power_bits - 1))[power_bits : 2 * power_bits + 1]
@@ -137,7 +139,7 @@ class Probabilities(Decision):
                     m.d.comb += aligned.eq(registered[softmax.power_bits + by - mantissa_bits :])
         mantissa = delay(m, aligned, 1)
         index = mantissa[mantissa_bits - softmax.index_bits : mantissa_bits]
-        seed = delay(m, lookup(m, index, softmax.seeds, "seed"), 1)
+        seed = delay(m, _table(m, index, softmax.seeds, "seed"), 1)
         spec = factors["softmax reciprocal"]
         product = multiply(
             m, _wide(delay(m, mantissa, 1), spec.a_bits), _wide(seed, spec.b_bits), spec, "near_one"
@@ -154,6 +156,11 @@ class Probabilities(Decision):
         )
         found = product[softmax.seed_bits : softmax.seed_bits + refined + 1]
         return delay(m, found >> delay(m, shift, 3 + 2 * stages), 1)
+
+
+def _table(m: Module, index: Value, values: Sequence[int], name: str) -> Value:
+    """Return an entry of a table in LUTs: no block RAM, which the inventory would not know."""
+    return lookup(m, index, values, name, at_once=16)
 
 
 def _wide(value: Value, bits: int) -> Value:

@@ -109,11 +109,14 @@ _LONG, _CASES = 512, 16
 its stack bounds the length."""
 
 
-def lookup(m: Module, index: Value, values: Sequence[int], name: str) -> Value:
-    """Return ``values[index]`` as combinational logic (0 past the end)."""
+def lookup(m: Module, index: Value, values: Sequence[int], name: str, at_once: int = _LONG) -> Value:
+    """Return ``values[index]`` as combinational logic (0 past the end).
+
+    Synthesis may make a block RAM of more than a few that are chosen from ``at_once``.
+    """
     shape = range(max(1, *values) + 1) if len(values) else 1
     choices: Sequence[Value | int] = values
-    while len(values) > _LONG and len(choices) > _CASES:
+    while len(values) > at_once and len(choices) > _CASES:
         low = ceil_log2(_CASES)
         blocks = [choices[first : first + _CASES] for first in range(0, len(choices), _CASES)]
         choices = [_choose(m, index[:low], block, Signal(shape, name=f"{name}_part")) for block in blocks]
