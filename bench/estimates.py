@@ -198,6 +198,8 @@ CASES = (
     _case("ecp5_narrow", _ECP5, "vollo_ex3", (8, 8), lanes=64, macs=2),
     _case("ecp5_gru", _ECP5, "toptag", (8, 8), cell="gru", lanes=8, macs=4),
     _case("ecp5_gru_direct", _ECP5, "traffic20", (8, 8), cell="gru", lanes=8, macs=4, tables="direct"),
+    _case("ecp5_softmax", _ECP5, "mnist32", (16, 16), lanes=4, macs=2, decide="softmax"),
+    _case("ecp5_top3", _ECP5, "mnist32", (8, 8), lanes=8, macs=2, gate_units=2, beat_out=2, decide="top3"),
     *_spatial_cases("ecp5", _ECP5),
     *_spatial_cases("lifcl", _LIFCL),
     *_spatial_cases("gw2a", _GW2A),

@@ -322,7 +322,8 @@ def _softmax(manifest: Manifest) -> dict[str, int]:
     beside = softmax.sum_bits * 2 + softmax.mantissa_bits * 2 + (2 + stages) * softmax.seed_bits
     beside += 4 * softmax.refined_bits + (5 + 2 * stages) * (manifest.parameters.stream_bits + 1)
     return {
-        "luts": sum(even(each) for each in adders) + entries // 16 + shifts + units * (bits + power),
+        # A LUT has 16 bits of a table, and others choose among these.
+        "luts": sum(even(each) for each in adders) + entries // 12 + shifts + units * (bits + power),
         "registers": units * in_unit + beside,
         "tiles": sum(adder_tiles(each) for each in adders),
     }
