@@ -12,7 +12,7 @@ from rtlstm.gen.frontends.flow import Flow, LayerState, Source
 from rtlstm.gen.frontends.formulas import combine, magnitude, running_maximum, total
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.gen.frontends.step import Step, Value
-from rtlstm.spec.activations.functions import RELU, SIGMOID
+from rtlstm.spec.activations.functions import RELU, SIGMOID, ActivationFunction
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.layout import OutputPart
 from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Rnn
@@ -135,6 +135,22 @@ def _gated(step: Step) -> Value:
     return value.computed(flow, value.axes.with_features(half))
 
 
+def _leaky(step: Step) -> Value:
+    """A ReLU whose slope below zero is a parameter: one, or one for each feature."""
+    value, axis = step.only(), step.attributes().get("axis")
+    slope = step.constant(1, "its slope")
+    if slope.size > 1:
+        if axis is not None:
+            value = step.along(value, int(axis), slope.size)
+            slope = slope.reshape([-1 if tag == "F" else 1 for tag in value.axes.tags])
+        value, slope = step.per_feature(1, value, slope)
+    function = ActivationFunction.of("leaky_relu", slope.item()) if slope.size == 1 else RELU
+    above = value.computed(value.flow.activate(function, step.label, step.where))
+    if slope.size == 1:
+        return above
+    return _plus(step, _affine(value, step, slope, 0.0), _affine(above, step, 1.0 - slope, 0.0))
+
+
 def _div(step: Step) -> Value:
     value, divisor = step.per_feature(1, step.only())
     if not np.all(divisor):
@@ -234,8 +250,9 @@ def _reduce(step: Step) -> Value:
         elif tag in ("1", "D"):
             value = value.computed(value.flow, axes.without(axis, keep=keep))
         else:
+            which = "of the model's input" if tag.startswith("?") else f"({tag})"
             raise ModelError(
-                f"{step.where} reduces axis {axis} ({tag}); only the steps and the two directions of a "
+                f"{step.where} reduces axis {axis} {which}; only the steps and the two directions of a "
                 "bidirectional layer can be"
             )
     return value
@@ -289,6 +306,7 @@ ARITHMETIC: dict[str, Callable[[Step], Value]] = {
     "mul": _mul,
     "neg": lambda step: _affine(step.only(), step, -1.0, 0.0),
     "pow": _power,
+    "prelu": _leaky,
     "reduce_max": _reduce,
     "reduce_mean": _reduce,
     "reduce_min": _reduce,

@@ -221,6 +221,8 @@ class _Reader:
         self.refused: Node | None = None
         self.front_problem = ""
         """Why the core cannot compute the nodes in front of the first recurrent layer."""
+        self.beside: dict[int, str] = {}
+        """Nodes beside the layers that the core cannot compute, each with the reason."""
 
     def read(self) -> Network:
         self._find_start()
@@ -252,8 +254,14 @@ class _Reader:
         return network if self.frames == 1 else network.replace(frames=self.frames)
 
     def stands_outside(self, error: ModelError) -> bool:
-        """Whether what was refused is not a recurrent layer or damaged, and may stay outside of the core."""
+        """Whether what was refused may stay outside of the core: nothing damaged, and no recurrent layer.
+
+        Of a recurrent layer, the nodes that compute the state in which it begins may.
+        """
         layer = self.refused is not None and is_recurrent(self.refused)
+        if layer and self.refused is not None:
+            states = self.graph.ancestors(self.refused.inputs[1:3])
+            layer = not states or any(is_recurrent(self.graph.nodes[index]) for index in states)
         return bool(self.first) and not layer and not isinstance(error, WeightsError)
 
     def found(self) -> Found:
@@ -480,6 +488,7 @@ class _Reader:
     def _begin_with(self, source: str, value: Value) -> None:
         """Register the tensor to begin at, and forget what was found from another one."""
         self.known, self.applied, self.fetched, self.embeddings = {source: value}, {}, set(), []
+        self.beside = {}
         self.begin = source
         self.input_tags = value.axes.tags
         self.sizes = KnownSizes(self.graph, self.options.sequence_length or 0)
@@ -637,6 +646,10 @@ class _Reader:
 
     def _fetch(self, reader: int) -> None:
         """Compute what a node reads beside a layer's results, from the input alone."""
+        begin, order = self.known.get(self.begin), self._input_order()
+        if isinstance(begin, Value) and "F" in order and "F" not in begin.axes.tags:  # A layer has shown it.
+            axes = begin.axes.settle_features(order.index("F"), self.begin)
+            self.known[self.begin] = replace(begin, axes=axes.with_features(begin.flow.outputs or 0))
         for tensor in self.graph.nodes[reader].inputs:
             found, waiting = [], [tensor]
             while waiting:
@@ -648,8 +661,10 @@ class _Reader:
                 found.append(self.graph.index_of(name))
                 waiting += node.inputs
             for index in sorted(found):
-                with contextlib.suppress(ModelError):  # The node that reads it then reports the error.
+                try:
                     self._visit(index)
+                except ModelError as error:  # The node that reads it then reports the error.
+                    self.beside[index] = f" ({str(error).partition(';')[0]})"
 
     def _try(self, index: int) -> None:
         """Visit a node and its other inputs; if it is refused, report everything up to it."""
@@ -665,7 +680,16 @@ class _Reader:
             self.report.node(node.label, node.kind, "refused", str(error))
             self.refused = node
             kind = WeightsError if isinstance(error, WeightsError) else ModelError
-            raise kind(self._with_end(str(error), node)) from None
+            raise kind(self._with_end(str(error) + self._outside(node), node)) from None
+
+    def _outside(self, node: Node) -> str:
+        """Say what a refused node reads that stays outside of the core, and why."""
+        for name in node.inputs:
+            before = self.graph.ancestors([name]) if name not in self.known else set()
+            reason = next((self.beside[index] for index in sorted(before) if index in self.beside), "")
+            if before and not self.graph.is_constant(name) and (reason or self.front_problem):
+                return f"; {name!r} stays outside of the core{reason or self.front_problem}"
+        return ""
 
     def _with_end(self, text: str, node: Node) -> str:
         """Name the tensor to end at in a refusal: the last one before the node that can be an end."""
@@ -893,6 +917,9 @@ class _Reader:
                 )
         note_steps({name: (one.last_step, one.first_step) for name, one in axes.items()}, self.report)
         note_output_orders(axes, self.report)
+        for name in self.targets:
+            if self.graph.is_constant(name):
+                self.report.constant_output(self.names[name])
         for name in found:
             if name not in computed and not self.chosen:
                 self.report.note(f"the model's output {name!r} is a state; the driver gives it")

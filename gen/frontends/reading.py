@@ -396,6 +396,10 @@ class ReportBuilder:
         if text not in self.notes:
             self.notes.append(text)
 
+    def constant_output(self, name: str) -> None:
+        """Record that the core does not give an output, because it is the same whatever the input is."""
+        self.note(f"the model's output {name!r} does not depend on its input: the core does not give it")
+
     def takes_sequences_first(self, why: str) -> None:
         """Record that data have sequences before steps in the model; ``why`` is a clause of a note."""
         self.batch_first = True

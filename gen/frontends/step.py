@@ -264,13 +264,14 @@ class Step:
             raise ModelError(f"{self.where}: {attribute} must be constant, but {origin}")
         return [size.number for size in sizes]
 
-    def per_feature(self, index: int, given: Value) -> tuple[Value, Floats]:
+    def per_feature(self, index: int, given: Value, value: Floats | None = None) -> tuple[Value, Floats]:
         """A constant input that varies along the features alone: one value, or one for each.
 
         Returns ``given``, too, whose features are then known to be on that axis.
         """
         self.refuse_inputs()
-        value, axes = self.constant(index, "the constant"), given.axes
+        axes = given.axes
+        value = self.constant(index, "the constant") if value is None else value
         if value.size == 1:
             return given, value.reshape(())
         axes.expect(self.where)

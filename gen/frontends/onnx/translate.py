@@ -95,6 +95,7 @@ _PLAIN: Final = (
     "Min",
     "Mul",
     "Neg",
+    "PRelu",
     "Pow",
     "Size",
     "Sub",

@@ -52,7 +52,7 @@ def find(operation: str) -> Operation | None:
 
 def supported() -> str:
     """What may follow a recurrent layer, for a message; activations of installed packages included."""
-    activations = {"Hardsigmoid", "ReLU6", "Softplus", "Threshold", *_activation_modules()}
+    activations = {"Hardsigmoid", "PReLU", "ReLU6", "Softplus", "Threshold", *_activation_modules()}
     return (
         "LSTM, GRU, RNN and their cells, Linear, Embedding, BatchNorm1d, LayerNorm, RMSNorm, causal Conv1d, "
         f"{', '.join(sorted(activations))}, Dropout, Identity, Flatten, packing and padding of sequences, "
@@ -103,6 +103,7 @@ _MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
         "LogSoftmax": ["log_softmax", "dim"],
         "ReLU6": ["relu6", "inplace"],
         "Softmax": ["softmax", "dim"],
+        "PReLU": ["prelu", "weight"],
         "Softplus": ["softplus", "beta", "threshold"],
         "Threshold": ["threshold", "threshold", "value"],
         "Unflatten": ["unflatten", "dim", "unflattened_size"],
@@ -496,6 +497,22 @@ def _expand(call: Call) -> Any:
         return call.unknown()
 
 
+def _weight_norm(call: Call) -> Any:
+    """A weight as its length along all axes but one, and its direction: an exported program computes it."""
+    lengths, axis = call.get("g"), call.whole(call.get("dim", default=0))
+    if not isinstance(call.x, Constant) or not isinstance(lengths, Constant):
+        return call.unknown()
+    direction = call.x.value
+    others = tuple(each for each in range(direction.ndim) if each != axis)
+    return Constant.of(direction * (lengths.value / np.sqrt((direction**2).sum(others, keepdims=True))))
+
+
+def _expand_as(call: Call) -> Any:
+    """A constant is as good as it is, for what it is broadcast to."""
+    call.read.add("other")
+    return call.x if isinstance(call.x, Constant) else call.unknown("expand")
+
+
 def _repeat(call: Call) -> Any:
     if not isinstance(call.x, Constant):
         return call.unknown("tile")
@@ -752,6 +769,7 @@ _TABLE: dict[str, Translation] = {
     "relu6: x inplace": lambda call: _activate(call, ActivationFunction.of("hard_tanh", 0.0, 6.0)),
     "softplus: x beta threshold": _softplus,
     "threshold: x threshold value inplace": _threshold,
+    "prelu: x weight": lambda call: call.emit("prelu", call.x, _weight(call, "weight"), axis=1),
     "mean sum: x dim keepdim dtype": _reduce,
     "argmax: x dim keepdim": lambda call: call.emit("argmax", call.x, axis=whole(call.get("dim"))),
     "log_softmax softmax: x dim _stacklevel dtype": lambda call: call.emit(
@@ -772,8 +790,10 @@ _TABLE: dict[str, Translation] = {
     "new_ones new_zeros: x *size": lambda call: _filled(call, call.rest("size")),
     "ones_like zeros_like": lambda call: _filled(call, call.x),
     "broadcast_to expand: x *size/sizes": _expand,
+    "expand_as: x other": _expand_as,
     "repeat tile: x *repeats/dims": _repeat,
     "arange: start end step": _arange,
+    "_weight_norm: x/v g dim": _weight_norm,
     # Axes and parts
     "flatten: x start_dim end_dim": _flatten,
     "_unsafe_view reshape view: x *shape/size": _reshape,

@@ -445,6 +445,8 @@ class Translator:
         found = [each for each in flat(self.current(results)) if isinstance(each, Tensor)]
         outputs = list(dict.fromkeys(str(each) for each in found if not isinstance(each, Number)))
         self._name_end(options.output)
+        if options.output is None:
+            self._note_constants(results, names or {}, report)
         called = {each: self._layer(each) if len(outputs) > 1 else self._label(each) for each in outputs}
         for key, value in (names or {}).items():
             tensors = [str(each) for each in flat(self.current(value)) if isinstance(each, Tensor)]
@@ -470,6 +472,13 @@ class Translator:
             integer_rows=report.integer_rows,
             results=[str(each) for each in found],
         )
+
+    def _note_constants(self, results: Any, names: Mapping[str, Any], report: ReportBuilder) -> None:
+        """Say which results do not depend on the input: the core does not give them."""
+        keys = {id(value): key for key, value in names.items()}
+        for number, value in enumerate(flat(self.current(results)), start=1):
+            if isinstance(value, Constant):
+                report.constant_output(keys.get(id(value)) or value.name or f"number {number}")
 
     def _label(self, tensor: str) -> str:
         node = self._made.get(tensor)

@@ -479,7 +479,7 @@ def dense_cases():
             ([node(kind, "s", "out")], [], f"{kind} node '{kind.lower()}', which reads 's', is not supported")
             for kind in ("Celu", "Erf", "Exp", "Sqrt")
         ),
-        ([node("PRelu", "s b", "out")], [const("b", rand(H))], "PRelu node 'prelu'.*is not supported"),
+        ([node("PRelu", "s b", "out")], [const("b", rand(4, 1, H))], r"of 6 features, not shape \(4, 1, 6"),
         ([node("LpNormalization", "s", "out")], [], "LpNormalization node"),
         ([node("Clip", "s", "out")], [], "Clip node 'clip': min and max must be two constants in order"),
         ([node("Clip", "s b", "out")], [const("b", np.float32(-1))], "Clip node 'clip': min and max must be"),

@@ -56,6 +56,14 @@ def test_activation_of_a_dense_layer(path, kind, attributes):
     assert kinds(check(path)) == ["lstm", "dense"]
 
 
+@pytest.mark.parametrize("slopes", [1, O])
+def test_prelu_with_slopes_for_the_last_axis(path, slopes):
+    nodes, weights = squeezed()
+    nodes += [node("MatMul", "s w", "m"), node("PRelu", "m p", "out")]
+    save(path, nodes, [*weights, const("w", rand(H, O)), const("p", rand(slopes))])
+    assert kinds(check(path)) == ["lstm", "dense"] + ["dense"] * (slopes > 1)
+
+
 @pytest.mark.parametrize(("kind", "attributes"), ACTIVATIONS)
 def test_activation_right_after_an_lstm(path, kind, attributes):
     nodes, weights = squeezed()

@@ -5,12 +5,12 @@ import pytest
 from support.lazy import F, Lazy, nets, nn, torch
 from support.refusals import refused
 
-from rtlstm.gen.frontends import inspect_model, read_model
+from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.network import Bidirectional
 
-rnn = Lazy("torch.nn.utils.rnn")
+rnn, splits = Lazy("torch.nn.utils.rnn"), Lazy("rtlstm.gen.frontends.torch.split")
 I, H = 3, 4  # noqa: E741
 
 
@@ -365,3 +365,93 @@ def test_an_argument_that_is_not_read_is_refused():
     for wrong in ({"dtype": torch.int32}, {"weights": 2.0}):
         module = net(lambda m, x, wrong=wrong: m.lstm(x)[1][0].sum(0, **wrong), lstm=nn.LSTM(I, H))
         refused(module, f"sum 'sum_1': {next(iter(wrong))}=.* is not supported")
+
+
+def slope(module, x):
+    """A PReLU along the second axis, as nn.PReLU has its features."""
+    return module.slope(x.transpose(1, 2)).transpose(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("forward", "slopes"),
+    [
+        (lambda m, x: m.slope(m.lstm(m.slope(m.up(x)))[0]), 1),
+        (lambda m, x: m.narrow(slope(m, m.lstm(slope(m, m.up(x)))[0])), H),
+    ],
+    ids=["one slope", "one for each feature"],
+)
+def test_prelu(forward, slopes):
+    modules = {"up": nn.Linear(I, H), "lstm": nn.LSTM(H, H, batch_first=True), "narrow": nn.Linear(H, 2)}
+    module, x = net(forward, **modules, slope=nn.PReLU(slopes)), steps(2, 5, I)
+    module.slope.weight.data = torch.linspace(0.3, 1.4, slopes, dtype=torch.float64)
+    expected = module(x).detach().swapaxes(0, 1)
+    network = read_model(module).network
+    np.testing.assert_allclose(run_float(network, x.numpy().swapaxes(0, 1)).y, expected.numpy(), atol=1e-9)
+
+
+def test_a_mask_on_parts_of_the_input():
+    """The first layer shows which axis of the input has the features, and slices of it are then read."""
+    module = net(
+        lambda m, x: m.wide(m.lstm(x)[0]) * x[..., :2] + x[..., 1:], lstm=nn.LSTM(I, H), wide=nn.Linear(H, 2)
+    )
+    equal(module, steps())
+
+
+def test_a_constant_output_is_noted():
+    """A policy gives its standard deviation beside the mean of its actions."""
+
+    def forward(m, x):
+        mean = m.wide(m.lstm(x)[0])
+        return {"mean": mean, "deviation": m.log_deviation.exp().expand_as(mean)}
+
+    module = net(forward, lstm=nn.LSTM(I, H), wide=nn.Linear(H, 2))
+    module.register_parameter("log_deviation", nn.Parameter(torch.zeros(2)))
+    found = read_model(module)
+    assert "the model's output 'deviation' does not depend on its input: the core does not give it" in (
+        found.report.notes
+    )
+    x = steps()
+    expected = module(x)["mean"].detach().numpy()
+    np.testing.assert_allclose(run_float(found.network, x.numpy()).y, expected, atol=1e-9)
+
+
+def test_a_refusal_says_what_stays_outside_and_why():
+    """RevIN: statistics of the whole sequence are outside, and so is all that is computed of them."""
+
+    def forward(m, x):
+        up = m.up((x - x.mean(0, keepdim=True)) / torch.sqrt(x.var(0, keepdim=True) + 1e-5))
+        return m.lstm(torch.tanh(up))[0] + up
+
+    module = net(forward, up=nn.Linear(I, H), lstm=nn.LSTM(H, H))
+    refused(
+        module, "'up' stays outside of the core .mean 'mean' reduces axis 0 of the model's input.; to end"
+    )
+
+
+def test_a_state_that_the_start_of_an_episode_clears_is_split_off():
+    """A recurrent policy multiplies its state by what says whether an episode goes on."""
+
+    def forward(m, x, h, c):
+        keep = 1 - x[:, :1]
+        return m.cell(m.up(x), (h * keep, c * keep))
+
+    module = net(forward, "StateNet", up=nn.Linear(I, H), cell=nn.LSTMCell(H, H))
+    refused(module, "initial_h is computed by mul 'mul'.*rtlstm.split.model, x. leaves in PyTorch")
+    given = steps(2, I), steps(2, H), steps(2, H)
+    split = splits.split_module(module, ReadOptions(), None, [(given, {})])
+    core, _ = split.front(*given)
+    h, c = (np.concatenate([np.ravel(layer) for layer in part]) for part in core["state"])
+    keep = 1 - given[0][:, :1]
+    np.testing.assert_allclose(h, (given[1] * keep).numpy().ravel())
+    np.testing.assert_allclose(c, (given[2] * keep).numpy().ravel())
+
+
+@pytest.mark.parametrize("dim", [0, 1, None])
+def test_weight_norm_of_an_exported_program(dim):
+    """The program computes the weight, which is constant."""
+    up = torch.nn.utils.parametrizations.weight_norm(nn.Linear(I, H), dim=dim)
+    module, x = net(lambda m, x: m.wide(torch.tanh(m.up(x))), up=up, wide=nn.Linear(H, 2)), steps()
+    module.up.parametrizations.weight.original0.data *= 1.5
+    network = read_model(torch.export.export(module, (x,))).network
+    assert network.inputs == I
+    np.testing.assert_allclose(run_float(network, x.numpy()).y, module(x).detach().numpy(), atol=1e-9)
