@@ -439,8 +439,9 @@ def test_what_cannot_be_decided_is_refused_with_a_way_out(tmp_path: Path) -> Non
         make(seven, decide="top4")
     assert make(seven, decide="top3").outputs == 6
     room = {"inputs": 8, "outputs": 8}
+    device = make(network(lstm(3, 5), dense(5, 8)), decide="top4", capacities=room).manifest
     with pytest.raises(ConfigurationError, match=r"`decide='top3'` \(of the device, if it is for one\)"):
-        make(seven, decide="top4", capacities=room)
+        Manifest.of("seven", quantise(seven), device.parameters)
     with pytest.raises(
         ConfigurationError, match=r"loadable core takes other networks; .*leave `capacities` out"
     ):
