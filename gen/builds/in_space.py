@@ -55,8 +55,9 @@ def fit_in_space(name: str, network: QuantizedNetwork, request: FitRequest) -> t
     best = min((each for each in tried if not each.excess.resource), key=lambda each: each.key, default=None)
     if best is None:
         nearest = min(refused, key=lambda each: each.excess.share).excess
-        # Half the bits are half the adders: no other width saves more.
-        fewer = "give fewer `weight_bits` or `gate_bits`, " if nearest.share < 2 else ""
+        # Half the bits are half the adders, and an argument's bit is half its tables. Nothing saves more.
+        helps = nearest.share < 2 or nearest.resource == BLOCK_RAMS
+        fewer = "give fewer `weight_bits`, or `data_bits` and `gate_bits`, " if helps else ""
         text = (
             f"in space: the nearest takes {nearest.text}; {fewer}leave out `array='spatial'`, or "
             "choose a larger device"

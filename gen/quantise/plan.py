@@ -297,8 +297,8 @@ class QuantizationSettings(Record):
             bits = getattr(self, name)
             if self.tables == "direct" and bits is not None and bits > DIRECT_BITS:
                 raise ValueError(
-                    f"`{name}` must be at most {DIRECT_BITS} with direct tables, not {bits}; "
-                    "choose fewer, or interpolated tables, which `array='spatial'` does not have"
+                    f"`{name}` must be at most {DIRECT_BITS} with direct tables, which spatial builds have, "
+                    f"not {bits}; choose fewer, or interpolated tables for an array"
                 )
         return self
 

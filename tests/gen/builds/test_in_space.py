@@ -144,9 +144,12 @@ def test_what_fits_no_device_is_said_with_what_was_needed(tmp_path: Path) -> Non
     # Two ways out.
     compile(10)
     compile(10, array="spatial", fit="lfe5u-45f-8")
-    with pytest.raises(ConfigurationError, match=r"63 block RAMs \(of 56\); give fewer .* or `gate_bits`"):
+    with pytest.raises(ConfigurationError, match=r"63 block RAMs \(of 56\); give fewer .* and `gate_bits`"):
         compile(9, array="spatial", weight_bits=8, data_bits=8, gate_bits=10)
     compile(9, array="spatial", weight_bits=8, data_bits=8, gate_bits=8)
+    with pytest.raises(ConfigurationError, match=r"\(of 30\); give fewer `weight_bits`, or `data_bits` and"):
+        compile(4, array="spatial", fit="up5k", weight_bits=4, data_bits=12, gate_bits=12)
+    compile(4, array="spatial", fit="up5k", weight_bits=3, data_bits=6, gate_bits=6)
 
 
 @pytest.mark.parametrize(
