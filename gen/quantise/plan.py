@@ -394,8 +394,8 @@ class RowPlan:
     """Whether the layer adds to sums that hold its biases."""
     zeros: Floats | None = None
     """What the layer reads for zeros, ``(inputs,)``, if not zeros; its biases make up for it."""
-    few_digits: bool = False
-    """Whether weights for h have few signed digits."""
+    fewer_terms: bool = False
+    """Whether the longest rows of weights for h lose signed digits, the terms of their adders."""
 
     def finest_scales(self, weights: Floats, source: int) -> IntArray:
         """Return each row's accumulator fraction bits: the finest at which its weights fit.
@@ -417,7 +417,7 @@ class RowPlan:
         """Return the integers of the rows' weights; the changes of a row cancel if there are moments, unless
         it keeps integers that it has."""
         found = self._round(moments)
-        if self.few_digits and self.layer.w_rec is not None:
+        if self.fewer_terms and self.layer.w_rec is not None:
             return limit_digits(found, np.concatenate(self.layer.matrices, axis=1), moments)
         return found
 
@@ -631,7 +631,7 @@ class Plan(Lowered):
         self.trained, self.input_factors = trained, choices.input_factors
         self.moments = choices.moments
         self._ranges = choices.ranges
-        self.few_digits = choices.candidate.few_digits and self.hardware.constant
+        self.fewer_terms = choices.candidate.fewer_terms and self.hardware.constant
         bits, self.hidden_bits = settings.data_bits, self._hidden_bits(choices.candidate.more_hidden_bits)
         gate_bits = settings.gate_bits or max(12, self.hidden_bits, settings.output_bits or 0)
         if settings.gate_bits is None and settings.tables == "interpolated":
@@ -668,7 +668,7 @@ class Plan(Lowered):
         """All formats: with the same ones, and the same rounding, a network has the same integers."""
         widths = (self.input, self.hidden_bits, self.gate, self.preactivation, self.cell_argument)
         factors = self.input_factors, self.input_zeros
-        return self.few_digits, *factors, *widths, *self.outputs, *self.cells
+        return self.fewer_terms, *factors, *widths, *self.outputs, *self.cells
 
     def _input(self, needed: Format) -> Format:
         """Return the input's format: the device's if it copies its input, else any that holds it."""
@@ -923,7 +923,7 @@ class Plan(Lowered):
                     scale_bits=self.scale_bits,
                     continues=continues_sums(self.layers, index),
                     zeros=self._offset if reads and self._offset.any() else None,
-                    few_digits=self.few_digits,
+                    fewer_terms=self.fewer_terms,
                 )
             )
         return plans

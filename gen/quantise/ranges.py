@@ -85,8 +85,8 @@ class Candidate(Record):
     numbers up to 1, as every h is."""
     preactivation_share: float = 1.0
     """Share of the pre-activations' range that their format holds."""
-    few_digits: bool = False
-    """Whether weights for h have few signed digits where these are adders."""
+    fewer_terms: bool = False
+    """Whether the longest rows of weights for h lose signed digits, where these are terms of adders."""
 
 
 FORMULAS = Candidate()

@@ -62,7 +62,7 @@ _TRIED: tuple[_Step, ...] = (
     ("bits of gates", "2 more", {"more_gate_bits": 2}, 0.8),
     ("bits of gates", "4 more", {"more_gate_bits": 4}, 0.8),
     ("range of pre-activations", "double", {"preactivation_share": 2.0}, 0.98),
-    ("digits of weights", "fewer", {"few_digits": True}, 1.05),
+    ("digits of weights", "fewer", {"fewer_terms": True}, 1.05),
 )
 """What is tried one after the other, and the share of the error that it must leave at most to be taken.
 Other data may have larger values: a wide range that costs nothing is taken, a narrow one must gain more, and
