@@ -169,9 +169,12 @@ def _assumptions(
     if searched and any(map(keeps_cell_state, network.pseudo_layers)):
         share = search_sample(network, calibration).share_of(calibration)
         finals = "; it also holds final states" if states_leave(network, settings.final_states) else ""
-        best = "outputs are most accurate with this one, and cell states may grow by half"
+        few = len(_cells(manifest)) == 1
+        best = "this is the widest that costs outputs little" if few else "these cost outputs least"
         if accuracy.max_abs_cell > _widest_cell(manifest).limit:
-            best = "outputs are most accurate with this one, although some cell states saturate"
+            best += ", although some cell states saturate"
+        else:
+            best += ", and cell states may grow by half"
         yield (
             f"cell states reach {accuracy.max_abs_cell:.4g} and saturate at "
             f"{_cell_limits(manifest)}: of the ranges tried on {share}, {best}{finals}"

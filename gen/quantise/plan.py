@@ -273,7 +273,10 @@ class QuantizationSettings(Record):
     ] = "half_up"
     tables: Tables = "interpolated"
     quick: Annotated[
-        bool, _NumberOption("Choose formats by formulas alone, and try none of them on the calibration data.")
+        bool,
+        _NumberOption(
+            "Choose formats by formulas; on the calibration data, try ranges of cell states alone."
+        ),
     ] = False
 
     @model_validator(mode="after")

@@ -18,7 +18,7 @@ from rtlstm.gen.builds.report_html import render_report
 from rtlstm.gen.pictures.charts import draw_cycles, draw_error_parts, draw_error_steps, rounded_parts
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.plan import Trial
-from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.manifest import Manifest
@@ -216,6 +216,21 @@ def test_final_states_that_saturate_are_told():
         loaded=True,
     )
     assert any("generate that hardware with a larger cell range" in text for text in loaded.assumptions)
+
+
+def test_quick_tries_ranges_of_cell_states_alone(monkeypatch):
+    """The note speaks of the ranges that were tried: others than that of the build."""
+    tried = []
+    golden = rtlstm.gen.quantise.ranges.Golden
+    monkeypatch.setattr(
+        rtlstm.gen.quantise.ranges, "Golden", lambda model: tried.append(model.shapes) or golden(model)
+    )
+    settings = QuantizationSettings(quick=True)
+    found = choose_formats(network(), settings, Calibration.of(network(), CALIBRATION))
+    assert len({shapes[0].state for shapes in tried}) > 1 and not found.trials
+    report, _, _ = make(CALIBRATION, quick=True)
+    (told,) = (text for text in report.assumptions if "cell states reach" in text)
+    assert "of the ranges tried on the calibration data, this is the widest that costs outputs little" in told
 
 
 def test_it_is_said_how_many_sequences_were_run(monkeypatch):
