@@ -202,22 +202,29 @@ def _assumptions(
     yield from _cut_states(manifest, accuracy, wider)
 
 
+_LEAST_CHANGE = 0.005
+"""The least share of an error that is said to have changed."""
+
+
 def explain_trials(trials: Sequence[Trial]) -> Iterator[str]:
-    """Say what was tried on calibration data, and what was gained."""
-    if len(trials) < 2:
+    """Say what was tried on calibration data and taken, and what was gained: nothing if none was taken.
+
+    The errors themselves are those of a part of the data, not the accuracy that a report shows.
+    """
+    taken = [trial for trial in trials[1:] if trial.taken]
+    if not taken:
         return
-    first, *others = trials
-    taken = [trial for trial in others if trial.taken]
-    chosen = ", ".join(f"{trial.choice} {trial.value}" for trial in taken) or "none"
-    before, after = (100 * error for error in (first.error, (taken or [first])[-1].error))
+    chosen, first = ", ".join(f"{trial.choice} {trial.value}" for trial in taken), trials[0].error
+    ratio = taken[-1].error / first if first else 1.0
+    change = f"{abs(100 * (1 - ratio)):.2g} % {'less' if ratio < 1 else 'more'}"
+    gained = f"with {change} error" if abs(1 - ratio) >= _LEAST_CHANGE else "with about the same error"
     wide = "; wide ranges that cost little are taken, since other data may have larger values"
     wide *= any(trial.value == "double" for trial in taken)
-    if after > before and any(trial.value == "cancelling" for trial in taken):
+    if ratio > 1 and any(trial.value == "cancelling" for trial in taken):
         wide += "; rounding that cancels is preferred, since it keeps rare large errors down"
     yield (
-        f"{len(others)} choices were tried on calibration data beside the formulas' formats, and these were "
-        f"taken: {chosen}; the error of the outputs went from {before:.3g} to {after:.3g} % of their spread"
-        f"{wide}"
+        f"{len(trials) - 1} choices were tried on calibration data beside the formulas' formats, and these were "
+        f"taken, {gained} there: {chosen}{wide}"
     )
 
 

@@ -97,7 +97,7 @@ def test_calibration_data_that_are_not_typical_are_said(x: np.ndarray, words: st
 def test_why_a_wide_range_that_gains_nothing_is_taken(value: str, said: bool):
     first = Trial(choice="all", value="by formulas", error=0.5, taken=True)
     (note,) = explain_trials([first, Trial(choice="range of inputs", value=value, error=0.51, taken=True)])
-    assert "range of inputs " + value in note and "from 50 to 51 %" in note
+    assert "range of inputs " + value in note and "taken, with 2 % more error there" in note
     assert note.endswith("since other data may have larger values") == said
 
 
@@ -107,6 +107,22 @@ def test_why_rounding_that_gains_nothing_is_taken(error: float, said: bool):
     then = Trial(choice="rounding of weights", value="cancelling", error=error, taken=True)
     (note,) = explain_trials([first, then])
     assert note.endswith("since it keeps rare large errors down") == said
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [(0.369, 0.3691, "about the same error"), (0.4, 0.1, "75 % less error"), (0.0, 0.0, "about the same error")],
+)
+def test_what_trials_changed_is_said(before: float, after: float, said: str):
+    first = Trial(choice="all", value="by formulas", error=before, taken=True)
+    (note,) = explain_trials([first, Trial(choice="ranges of c", value="double", error=after, taken=True)])
+    assert f"taken, with {said} there: ranges of c double;" in note
+
+
+def test_trials_that_changed_nothing_are_not_said():
+    first = Trial(choice="all", value="by formulas", error=0.5, taken=True)
+    assert not [*explain_trials([])] and not [*explain_trials([first])]
+    assert not [*explain_trials([first, first.replace(value="none", taken=False)])]
 
 
 def test_inputs_far_from_zero_are_said():
