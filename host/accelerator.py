@@ -727,7 +727,7 @@ class Accelerator(Closing):
             return other.stream(after=after)
         if self.manifest.sequence is not None:
             raise ConfigurationError(
-                f"build {self.manifest.name!r} cannot be streamed: a reverse direction needs a sequence's "
+                f"{self.device.label} cannot be streamed: a reverse direction needs a sequence's "
                 "last step before the first output; use run"
             )
         with self.device.owner:
@@ -857,7 +857,7 @@ class Accelerator(Closing):
     def _facts(self) -> dict[str, str]:
         total, open_ = self.manifest.parameters.streams, len(self._streams)
         return {
-            "build": self.manifest.name,
+            "build": self.device.label.replace("'", ""),
             "inputs": str(self.inputs),
             "outputs": str(self.outputs),
             "streams": f"{open_} of {total} open",

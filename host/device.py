@@ -92,17 +92,17 @@ class Residents(Generic[Resident]):
 
         Raises ConfigurationError if its tables are not theirs, or if there is no room.
         """
-        self._check_tables(manifest)
+        self._check_tables(number, manifest)
         return find_rows(self.loaded, number, manifest)
 
-    def _check_tables(self, manifest: Manifest) -> None:
+    def _check_tables(self, number: int, manifest: Manifest) -> None:
         mine = pack_tables(manifest.numerics)
         for other, _ in self.loaded.values():
             theirs = pack_tables(other.numerics)
             if not all(np.array_equal(mine[region], theirs[region]) for region in mine):
                 raise ConfigurationError(
-                    f"networks of one device share its tables, but {manifest.name!r} has other tables of "
-                    "activations than the network that is loaded; generate both with `device` and one folder"
+                    f"networks of one device share its tables, but network {number} of {manifest.name!r} would "
+                    "have other tables of activations than the network that is loaded; generate both with `device` and one folder"
                 )
 
 
@@ -191,6 +191,14 @@ class Device:
         self._transport: Transport | None = transport
         self.owner = transport.owner
         """Guards what takes several accesses."""
+
+    @property
+    def label(self) -> str:
+        """What messages call the network: other networks' builds for the hardware have its name, too."""
+        name = repr(self.manifest.name)
+        if self.residents.count > 1:
+            return f"network {self.network} of {name}"
+        return name if self.manifest.parameters.capacity is None else f"the network in {name}"
 
     @property
     def transport(self) -> Transport:

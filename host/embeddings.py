@@ -277,7 +277,7 @@ def _check(accelerator: DecodingDevice, first: ArrayLike, steps: Any, stop: Any)
     manifest, tables = accelerator.manifest, accelerator.tables.tables
     if manifest.sequence is not None or manifest.frames > 1:
         raise ConfigurationError(
-            f"decode needs a network that takes single tokens, but {manifest.name!r} takes "
+            f"decode needs a network that takes single tokens, but {accelerator.device.label} takes "
             f"{'whole sequences' if manifest.sequence is not None else 'several in a step'}; use run"
         )
     if manifest.parameters.decide == "softmax":
@@ -290,7 +290,7 @@ def _check(accelerator: DecodingDevice, first: ArrayLike, steps: Any, stop: Any)
         has = f"has a table of {rows} rows" if rows else f"looks up in {len(tables)} tables"
         raise ConfigurationError(
             f"decode needs a model that looks up the numbers of its {manifest.classes} outputs in one table, "
-            f"but {manifest.name!r} {has}; choose the next input yourself, and give it to a stream's step"
+            f"but {accelerator.device.label} {has}; choose the next input yourself, and give it to a stream's step"
         )
     tokens = as_array("first", first)
     if tokens.ndim > 1 or not tokens.size:

@@ -84,20 +84,20 @@ class _Recurrent(torch.nn.Module):
         layers = accelerator.manifest.layers
         if accelerator.manifest.decides:
             raise ConfigurationError(
-                f"{type(self).__name__} needs a build that gives outputs, but {accelerator.manifest.name!r} "
+                f"{type(self).__name__} needs a build that gives outputs, but {accelerator.device.label} "
                 "gives their softmax or which is the largest; generate it without `decide`"
             )
         kinds = {layer.kind.partition("_")[0] for layer in layers if not layer.dense}
         if kinds != {self.KIND}:
             raise ConfigurationError(
                 f"{type(self).__name__} needs a build whose recurrent layers are all of kind {self.KIND}, "
-                f"but {accelerator.manifest.name!r} has {', '.join(sorted(kinds))}"
+                f"but {accelerator.device.label} has {', '.join(sorted(kinds))}"
             )
         ends = accelerator.manifest.passes[-1:]
         if any(part.reversed_output for parts in ends for part in parts):
             raise ConfigurationError(
                 f"{type(self).__name__} needs a build that gives outputs where their inputs stand, but "
-                f"{accelerator.manifest.name!r} gives those of a direction in reverse reversed, for a "
+                f"{accelerator.device.label} gives those of a direction in reverse reversed, for a "
                 "model that ends with final states; generate it with the recurrent layers' outputs at its end"
             )
         self.accelerator = accelerator

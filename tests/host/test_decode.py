@@ -161,6 +161,9 @@ def test_an_encoder_and_a_decoder_on_one_core(backend: str, tmp_path: Path) -> N
                 writer.decode(FIRST, 8, after=wrong)
         with pytest.raises(InputError, match="1 sequences, without `state`, not 4"):
             writer.decode(3, 8, after=4)  # type: ignore[arg-type]
+        with pytest.raises(ConfigurationError, match="but network 0 of 'encoder' has a table of 5 rows"):
+            reader.decode(0, 8)
+        assert "build: network 1 of encoder" in repr(writer)
         with pytest.raises(InputError, match="and a state"):
             writer.decode(FIRST, 8, after=streams, state=streams[0].state)
         tokens, ends = writer.decode(FIRST, 8, after=streams)
