@@ -191,12 +191,8 @@ def measure_cycles(
 def post_route(folder: Path, devices: tuple[str, ...] = ()) -> Clock | None:
     """Return a build's Fmax after place and route, or None if it was not placed and routed.
 
-    Parameters
-    ----------
-    folder
-        The build; its report holds what ``rtlstm implement`` found.
-    devices
-        Take the clock of one of these devices only; of any if empty.
+    ``folder`` is the build; its report holds what ``rtlstm implement`` found. ``devices`` are the only ones
+    whose clock is taken; any is taken if there are none.
     """
     try:
         report = json.loads((folder / "report.json").read_text())
@@ -250,21 +246,10 @@ def run_profile(
 
     It borrows networks and terms; it is neither a STAC benchmark nor audited. Latencies are those on chip,
     from the input to the last output beat, in cycles of the exact schedule, at the clock of a core with one
-    stream, also for several instances: cores with as many streams were not placed and routed.
-
-    Raises ConfigurationError if a network is not one of these.
-
-    Parameters
-    ----------
-    names
-        Names of networks of :data:`PROFILE`.
-    folder, devices
-        Where builds may be that were placed and routed, whose clock is taken; of these devices, if any are
-        given.
-    assumed_mhz
-        The clock of the others.
-    progress
-        Called with what is done.
+    stream, also for several instances: cores with as many streams were not placed and routed. ``names`` are
+    those of networks of :data:`PROFILE`. ``folder`` may hold builds that were placed and routed, whose clock
+    is taken; of ``devices``, if any are given. ``assumed_mhz`` is the clock of the others. ``progress`` is
+    called with what is done. Raises ConfigurationError if a network is not one of these.
     """
     for name in names or ():
         if name not in PROFILE:

@@ -55,12 +55,8 @@ class Journal:
 def open_journal(path: Path, about: str) -> Iterator[Journal]:
     """Open a journal, or begin one; it goes when the block ends without an error.
 
+    ``about`` is all that results depend on, such as a digest: a journal of something else is begun again.
     Raises BuildError if another process works with it, or the file is damaged.
-
-    Parameters
-    ----------
-    about
-        All that results depend on, such as a digest: a journal of something else is begun again.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Without an isolation level, each result is written when its job ends.

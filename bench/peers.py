@@ -298,14 +298,8 @@ _ARRAYS = ("w_ih", "w_hh", "weight", "bias", "bias_ih", "bias_hh")
 class CppLoop:
     """``cpu_loop.cpp``, compiled for this processor and this network.
 
-    Parameters
-    ----------
-    shape
-        The network.
-    int8
-        Whether weights, inputs and h are integers of 8 bits; of floats otherwise.
-    flags
-        More options for the compiler.
+    ``int8`` says whether weights, inputs and h are integers of 8 bits; they are floats otherwise. ``flags``
+    are more options for the compiler.
     """
 
     def __init__(self, shape: Shape, int8: bool = False, flags: Sequence[str] = ()) -> None:

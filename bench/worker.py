@@ -192,14 +192,9 @@ _TASKS: dict[str, Callable[..., Iterator[Row]]] = {
 def start(task: str, threads: bool = False, **arguments: Any) -> Iterator[Row]:
     """Run a task in a process of its own and yield what it prints.
 
-    Raises RtlstmError if the task fails, with the task's message.
-
-    Parameters
-    ----------
-    task
-        ``engine``, ``golden`` or ``generate``; ``arguments`` are those of its ``measure_`` function.
-    threads
-        Whether libraries may use several threads.
+    ``task`` is ``engine``, ``golden`` or ``generate``; ``arguments`` are those of its ``measure_`` function.
+    ``threads`` says whether libraries may use several threads. Raises RtlstmError if the task fails, with the
+    task's message.
     """
     command = [sys.executable, "-P", "-m", "rtlstm.bench.worker", task, json.dumps(arguments)]
     environment = os.environ | ({} if threads else ONE_THREAD)

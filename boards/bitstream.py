@@ -242,15 +242,8 @@ def constraints(
 def load_board(board: Board, bitstream: Path, flash: bool = False) -> None:
     """Configure a board that is plugged in.
 
-    Parameters
-    ----------
-    flash
-        Write the flash memory, so that the bitstream stays when the power goes.
-
-    Raises
-    ------
-    ToolError
-        If openFPGALoader is missing or fails; it fails without a board.
+    With ``flash`` the flash memory is written, so that the bitstream stays when the power goes. Raises
+    ToolError if openFPGALoader is missing or fails; it fails without a board.
     """
     loader = shutil.which("openFPGALoader")
     if loader is None:
@@ -297,16 +290,10 @@ def find_fastest(
 ) -> tuple[BoardTiming, Routed]:
     """Find the fastest clock of the PLL that a design meets, and the route that shows it.
 
-    Parameters
-    ----------
-    first, routed
-        The first route, and its timing: the PLL's clock just below what it has reached is the first that is
-        tried.
-    block_rams
-        Block RAMs of the core, which may limit its clock.
-    again
-        Routes the same with this timing. If it misses the clock, the next slower one follows. The last one
-        is the result even if it is missed.
+    ``first`` and ``routed`` are the first route and its timing: the PLL's clock just below what it has
+    reached is the first that is tried. ``block_rams`` are those of the core, which may limit its clock.
+    ``again`` routes the same with this timing. If it misses the clock, the next slower one follows; the last
+    one is the result even if it is missed.
     """
     limit = board.chosen.usable_mhz(routed.fmax_mhz, block_rams)
     for _ in range(_ROUTES):

@@ -75,12 +75,8 @@ class Board(Record):
     def find_pll(self, wanted_hz: Fraction, *, alike: bool = False) -> Pll:
         """Return the PLL whose clock is nearest to the wanted one and not above it.
 
-        ``alike`` as for :meth:`~rtlstm.fpga.families.device.PllSearch.find`.
-
-        Raises
-        ------
-        ConfigurationError
-            If the wanted clock is outside the PLL's range.
+        ``alike`` is that of :meth:`~rtlstm.fpga.families.device.PllSearch.find`. Raises ConfigurationError if
+        the wanted clock is outside the PLL's range.
         """
         return _find_pll(self.family.need_bitstream().pll, self.clock_hz, wanted_hz, alike)
 
@@ -97,10 +93,7 @@ class Board(Record):
     def find_phy(self) -> Phy:
         """Return its PHY.
 
-        Raises
-        ------
-        ConfigurationError
-            If it has none.
+        Raises ConfigurationError if it has none.
         """
         if self.phy is None:
             raise ConfigurationError(
@@ -116,10 +109,7 @@ class Board(Record):
     def find_spi(self, raw: bool = True) -> tuple[Pin, ...]:
         """Return its pins for SPI, with or without that of the raw mode.
 
-        Raises
-        ------
-        ConfigurationError
-            If it has none.
+        Raises ConfigurationError if it has none.
         """
         if not self.spi:
             raise ConfigurationError(
@@ -311,10 +301,7 @@ def find_timing(
 def find_logic_timing(board: Board, clock_mhz: float | Fraction, pins: Sequence[Pin]) -> BoardTiming:
     """Choose a board's PLL as :func:`find_timing` does, for logic with pins of its own and no link.
 
-    Raises
-    ------
-    ConfigurationError
-        If the PLL cannot make the clock, or two pins have the same port or site.
+    Raises ConfigurationError if the PLL cannot make the clock, or two pins have the same port or site.
     """
     try:
         _check_pins(board.name, [*board.pins("logic"), *pins])

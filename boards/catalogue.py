@@ -243,10 +243,7 @@ def usable_boards() -> list[Board]:
 def find_board(name: str) -> Board:
     """Return the board of this name, which must have a serial port.
 
-    Raises
-    ------
-    ConfigurationError
-        If there is none.
+    Raises ConfigurationError if there is none.
     """
     board = find_any_board(name)
     if isinstance(board, ZynqBoard):
@@ -260,10 +257,7 @@ def find_board(name: str) -> Board:
 def find_any_board(name: str) -> Board | ZynqBoard:
     """Return the board of this name, of any kind; the name may be in upper case or lower case.
 
-    Raises
-    ------
-    ConfigurationError
-        If there is none, or it cannot be made.
+    Raises ConfigurationError if there is none, or it cannot be made.
     """
     listed = _listed_name(name)
     if listed is None:
@@ -304,10 +298,7 @@ class Target(NamedTuple):
 def find_target(name: str) -> Target:
     """Return the device of this name, or the board of this name with its device.
 
-    Raises
-    ------
-    ConfigurationError
-        If there is neither.
+    Raises ConfigurationError if there is neither.
     """
     if _listed_name(name) is not None:
         board = find_any_board(name)
@@ -331,12 +322,8 @@ def find_target(name: str) -> Target:
 def find_device_alone(name: str, package: str | None = None, grade: str | None = None) -> Chosen:
     """Find a device as :func:`rtlstm.fpga.devices.find_device` does, and refuse a board by name.
 
-    Raises
-    ------
-    UnknownDeviceError
-        If there is no device of this name.
-    ConfigurationError
-        If it is a board's, or the device has no such package or speed grade.
+    Raises UnknownDeviceError if there is no device of this name. Raises ConfigurationError if it is a
+    board's, or the device has no such package or speed grade.
     """
     if _listed_name(name) is None:
         return find_device(name, package, grade)
@@ -373,22 +360,11 @@ def describe(
 ) -> Board:
     """Make a board from resources of amaranth-boards; the clock is the first resource with a frequency.
 
-    Parameters
-    ----------
-    device
-        Name, package and speed grade.
-    loader
-        openFPGALoader's options that select the board.
-    leds, button
-        Name and number of their resources; of an LED also the part, if it has several.
-    phy_delays
-        Picoseconds by which the device delays the clock to a Gigabit PHY and the data from it, if the
-        resources have such a PHY, an ``eth_rgmii``.
-
-    Raises
-    ------
-    ConfigurationError
-        If a resource is missing, or there are more than three LEDs.
+    ``device`` is its name, package and speed grade. ``loader`` has openFPGALoader's options that select the
+    board. ``leds`` and ``button`` have name and number of their resources; of an LED also the part, if it has
+    several. ``phy_delays`` are the picoseconds by which the device delays the clock to a Gigabit PHY and the
+    data from it, if the resources have such a PHY, an ``eth_rgmii``. Raises ConfigurationError if a resource
+    is missing, or there are more than three LEDs.
     """
     by_name = {(item.name, item.number): item for item in resources}
     clock = next((item for item in by_name.values() if item.clock is not None), None)

@@ -64,15 +64,8 @@ class Ethernet(Record):
     def create(cls, ip: str, mac: str | None = None, peer: str = "first", raw: bool = False) -> Self:
         """Check addresses.
 
-        Parameters
-        ----------
-        mac
-            By default one for local use, made of the IP address.
-
-        Raises
-        ------
-        ConfigurationError
-            If one is no address of a single device, or the host's is the board's.
+        ``mac`` is by default one for local use, made of the IP address. Raises ConfigurationError if one is
+        no address of a single device, or the host's is the board's.
         """
         address = _ip("the board's IP address", ip)
         if mac is None:
@@ -117,10 +110,7 @@ def _ip(what: str, given: str) -> ipaddress.IPv4Address:
 def network_pll(pll: Pll) -> Pll:
     """Return an ECP5's PLL for :data:`PHY_HZ` with outputs for link and LiteEth, ``CLKOS2`` and ``CLKOS3``.
 
-    Raises
-    ------
-    ConfigurationError
-        If it does not make all three clocks.
+    Raises ConfigurationError if it does not make all three clocks.
     """
     if pll.output_port != "CLKOP":
         raise ConfigurationError(
@@ -147,12 +137,7 @@ def network_pll(pll: Pll) -> Pll:
 def ethernet_verilog(name: str, ethernet: Ethernet, phy: Phy) -> str:
     """Generate LiteEth's module for an ECP5: RGMII at one end, the datagrams of one UDP port at the other.
 
-    ``name`` is the module's.
-
-    Raises
-    ------
-    ToolError
-        If LiteEth is not installed.
+    ``name`` is the module's. Raises ToolError if LiteEth is not installed.
     """
     try:
         from liteeth.common import eth_phy_description, eth_udp_user_description, ethernet_type_arp

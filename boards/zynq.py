@@ -120,10 +120,7 @@ class FabricClock(Record):
 def find_fabric_clock(mhz: float, processor: Processor) -> FabricClock:
     """Choose the divisors of the nearest clock that is not above the one asked for.
 
-    Raises
-    ------
-    ConfigurationError
-        If the logic's clock cannot be so fast or so slow.
+    Raises ConfigurationError if the logic's clock cannot be so fast or so slow.
     """
     # What a user types is decimal; see :func:`rtlstm.boards.board.find_timing`.
     wanted = Fraction(str(mhz)) * 1_000_000
@@ -223,12 +220,8 @@ def write_project(
 ) -> VivadoProject:
     """Write script, Verilog, constraints, a device tree fragment and PYNQ's folder; ``folder`` may move.
 
-    Parameters
-    ----------
-    core
-        The build's Verilog, with its AXI4-Lite wrapper.
-    driver_files
-        What the driver needs of the build, by name.
+    ``core`` is the build's Verilog, with its AXI4-Lite wrapper. ``driver_files`` is what the driver needs of
+    the build, by name.
     """
     processor = board.processor
     values = {
@@ -317,20 +310,9 @@ class SimulatedPynq(Closing):
     """While it is open, ``import pynq`` gives the stand-in, and its board runs a simulated core.
 
     The files that Vivado would make are written: a ``.bit`` that only says what it is, and the ``.hwh``.
-
-    Parameters
-    ----------
-    bitstream
-        Path of the ``.bit``.
-    processor, clock
-        Of the board, and of its logic.
-    simulate
-        Begins the simulation of the core and gives its registers, which are closed with this object.
-
-    Raises
-    ------
-    ToolError
-        If ``pynq`` has been imported already.
+    ``bitstream`` is the path of the ``.bit``. ``processor`` and ``clock`` are those of the board and of its
+    logic. ``simulate`` begins the simulation of the core and gives its registers, which are closed with this
+    object. Raises ToolError if ``pynq`` has been imported already.
     """
 
     def __init__(

@@ -48,14 +48,8 @@ def print_error(message: str) -> None:
 class Console:
     """One command's run, as a context manager around its work.
 
-    Errors that leave the ``with`` block become one sentence and an exit code.
-
-    Parameters
-    ----------
-    as_json
-        Print the result as one JSON object instead of its views.
-    debug
-        Print tracebacks of errors.
+    Errors that leave the ``with`` block become one sentence and an exit code. With ``as_json`` the result is
+    printed as one JSON object instead of its views. With ``debug`` errors have tracebacks.
     """
 
     def __init__(self, as_json: bool, debug: bool) -> None:
@@ -138,12 +132,8 @@ class Console:
     def show(self, view: View = (), **fields: Any) -> None:
         """Add fields to the result, and show people what a view makes of all there are so far.
 
-        Parameters
-        ----------
-        view
-            Nothing by default, for fields that are known before there is something to read.
-        fields
-            Of the JSON object: plain values, lists and mappings.
+        ``view`` makes nothing by default, for fields that are known before there is something to read.
+        ``fields`` are those of the JSON object: plain values, lists and mappings.
         """
         self.result.add(fields)
         if not self._as_json:

@@ -117,10 +117,8 @@ class ForgivingStream:
 def render_table(title: str, columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> str:
     """Return a table for people.
 
-    Parameters
-    ----------
-    columns
-        Headings, and whether a column is aligned to the right; all headings empty for names and values.
+    ``columns`` has headings, and whether a column is aligned to the right; all headings are empty for names
+    and values.
     """
     from rich import box
     from rich.console import Console

@@ -73,17 +73,9 @@ def render_page(
 ) -> str:
     """Return the page.
 
-    Raises ToolError if Bokeh is not installed.
-
-    Parameters
-    ----------
-    points
-        For each point what the columns show, and ``command``, which builds it.
-    measure
-        What the metric is called.
-    found
-        The search, as ``explore.json`` has it: the page then says what the metric is, the limits, and how
-        many choices were tried.
+    ``points`` has for each point what the columns show, and ``command``, which builds it. ``measure`` is what
+    the metric is called. ``found`` is the search, as ``explore.json`` has it: the page then says what the
+    metric is, the limits, and how many choices were tried. Raises ToolError if Bokeh is not installed.
     """
     try:
         from bokeh.embed import file_html

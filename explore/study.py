@@ -78,13 +78,9 @@ class Study:
     def opened(cls, folder: Path, space: Space, seed: int, about: Mapping[str, str]) -> Iterator[Self]:
         """Open the study of a folder, or begin one.
 
-        Raises BuildError if the folder holds the study of something else, another process works on it, or it
-        is damaged. Raises ToolError if Optuna is not installed.
-
-        Parameters
-        ----------
-        about
-            What the study is of, a text for each part: the same study must say the same.
+        ``about`` is what the study is of, a text for each part: the same study must say the same. Raises
+        BuildError if the folder holds the study of something else, another process works on it, or it is
+        damaged. Raises ToolError if Optuna is not installed.
         """
         optuna = import_optuna()
         folder.mkdir(parents=True, exist_ok=True)

@@ -181,18 +181,10 @@ def estimate(
 ) -> Estimate | None:
     """Estimate a core on a device; None if the core or the device is of a family without estimates.
 
-    Raises ConfigurationError if the core's steps are too large for the board's link.
-
-    Parameters
-    ----------
-    multipliers
-        Whether DSP blocks are used.
-    board
-        The board whose top is included; None for the core alone.
-    cores
-        The number of cores side by side, of which the utilisation is.
-    assumed_mhz
-        The clock that the user assumes, for families whose clocks are not known.
+    ``multipliers`` says whether DSP blocks are used. ``board`` is the board whose top is included; None for
+    the core alone. ``cores`` is the number of cores side by side, of which the utilisation is.
+    ``assumed_mhz`` is the clock that the user assumes, for families whose clocks are not known. Raises
+    ConfigurationError if the core's steps are too large for the board's link.
     """
     device = chosen.device
     family = fpga_family(device.family).estimates
@@ -350,17 +342,10 @@ def estimate_devices(manifest: Manifest, chosen: Estimate | None = None) -> tupl
 def check_estimate(name: str, found: Estimate, device: FpgaDevice, insist: bool = False) -> None:
     """Refuse cores, or a core in a board's top, that do not fit by their estimate.
 
-    Parameters
-    ----------
-    insist
-        Refuse only what cannot fit: too few multipliers or block RAMs, which are exact, or LUTs or flip-flops
-        that exceed the device by more than :data:`MARGIN`. A design is then not refused because it is fuller
-        than any that was routed.
-
-    Raises
-    ------
-    ConfigurationError
-        The message names every resource of which there is too little.
+    With ``insist`` only what cannot fit is refused: too few multipliers or block RAMs, which are exact, or
+    LUTs or flip-flops that exceed the device by more than :data:`MARGIN`. A design is then not refused
+    because it is fuller than any that was routed. Raises ConfigurationError, which names every resource of
+    which there is too little.
     """
     whole = f"{name} with its link" if found.board else design_name(name, found.cores)
     spatial = found.loop_registers is not None
@@ -400,12 +385,7 @@ def step_energy_nj(manifest: Manifest, found: Estimate, chosen: Chosen, clock_mh
     of memories are left out, of which nothing is published: it ranks builds on one device, and says little of
     others. ``docs/sizing.md`` names the source and the limits.
 
-    Parameters
-    ----------
-    found
-        The estimate of the core on the device.
-    clock_mhz
-        The clock that it runs at.
+    ``found`` is the estimate of the core on the device. It runs at ``clock_mhz``.
     """
     figures = chosen.device.power
     if figures is None:
@@ -421,14 +401,8 @@ def step_energy_nj(manifest: Manifest, found: Estimate, chosen: Chosen, clock_mh
 def cycle_charge(figures: PowerFigures, cells: int, blocks: float = 0.0, bit_products: float = 0.0) -> float:
     """Return the charge in pC that a cycle takes, beside what a device draws at rest.
 
-    Parameters
-    ----------
-    cells
-        Logic cells of the design.
-    blocks
-        Multiplier blocks that work in the cycle.
-    bit_products
-        Bits times bits of the multiplications made of LUTs in the cycle.
+    ``cells`` are the logic cells of the design. ``blocks`` are the multiplier blocks that work in the cycle.
+    ``bit_products`` are bits times bits of the multiplications made of LUTs in the cycle.
     """
     return (
         figures.clock_ua_mhz

@@ -386,16 +386,9 @@ def place_and_route(
 class _Nextpnr:
     """Runs nextpnr on one netlist, once or several times: a :data:`Run`.
 
-    Parameters
-    ----------
-    what, phase
-        What is done, for errors and for ``progress``.
-    log
-        The log; logs of several runs are named after it and the run.
-    options
-        Returns the options for a target in MHz.
-    results
-        Options that name the results.
+    ``what`` and ``phase`` say what is done, for errors and for ``progress``. Logs of several runs are named
+    after ``log`` and the run. ``options`` returns the options for a target in MHz. ``results`` are options
+    that name the results.
     """
 
     def __init__(

@@ -49,18 +49,11 @@ def run_stored(
 ) -> StoredRun:
     """Run a tool, or take the stored result of the same run; its log is then copied, too.
 
+    ``kind`` and ``key`` are as for :func:`~rtlstm.tools.cache.cached`. ``run`` is called with an empty folder
+    to work in, and returns the seconds that the tool took. It writes the log to ``log``, and under the same
+    name to the folder. ``results`` are the names of the files that it must write. JSON among them is checked.
     Raises ToolError if a result is missing or is damaged JSON, which happens without an error when the disk
     is full. Nothing is stored then.
-
-    Parameters
-    ----------
-    kind, key
-        As for :func:`~rtlstm.tools.cache.cached`.
-    run
-        Called with an empty folder to work in; returns the seconds that the tool took. It writes the log to
-        ``log``, and under the same name to the folder.
-    results
-        Names of the files that it must write. JSON among them is checked.
     """
     stored = True
 

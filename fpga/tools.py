@@ -55,16 +55,9 @@ def find_yosys() -> Tool:
 def find_tool(name: str, package: str, runner: str, purpose: str, question: str | None = "--version") -> Tool:
     """Find a tool: on the path, else in its package.
 
-    Raises ToolError if there is neither.
-
-    Parameters
-    ----------
-    runner
-        The package's function that runs the tool.
-    purpose
-        Its purpose, for the text of an error.
-    question
-        The option that prints its version; None if it has none.
+    ``runner`` is the package's function that runs the tool. ``purpose`` is its purpose, for the text of an
+    error. ``question`` is the option that prints its version; None if it has none. Raises ToolError if there
+    is neither.
     """
     if question is not None:
         native = _native(name, [question])

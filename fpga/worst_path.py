@@ -109,14 +109,8 @@ def signal_name(name: str, cells: Cells) -> str:
 def worst_path(path: Sequence[Mapping[str, Any]], kinds: Mapping[str, str], cells: Cells) -> WorstPath:
     """Describe a path of nextpnr's report.
 
-    Parameters
-    ----------
-    path
-        ``critical_paths[n].path``.
-    kinds
-        The type of each cell in the netlist.
-    cells
-        The family's cells, with their kinds and names.
+    ``path`` is ``critical_paths[n].path``. ``kinds`` is the type of each cell in the netlist. ``cells`` are
+    the family's cells, with their kinds and names.
     """
     names = _Names(cells)
     routing = sum(step["delay"] for step in path if step["type"] == "routing")
@@ -222,12 +216,7 @@ class _Delays:
 def path_families(sdf: Iterable[str], name: Callable[[str], str]) -> tuple[PathFamily, ...]:
     """Group the slowest path to each clocked input, the slowest family first.
 
-    Parameters
-    ----------
-    sdf
-        Lines of nextpnr's SDF.
-    name
-        Gives the Verilog name behind a cell's.
+    ``sdf`` are lines of nextpnr's SDF. ``name`` gives the Verilog name behind a cell's.
     """
     delays = _read(sdf)
     slowest: dict[tuple[str, str], list[int]] = {}

@@ -108,12 +108,8 @@ class Ports:
 class Component(Ports, _Component):
     """A component with the ports that its body declares, and perhaps more.
 
-    Parameters
-    ----------
-    given
-        What shapes are functions of.
-    more
-        Ports that no body can declare; they may stand in the first place, as in Amaranth.
+    ``given`` is what shapes are functions of. ``more`` are ports that no body can declare; they may stand in
+    the first place, as in Amaranth.
     """
 
     def __init__(self, given: Any = None, more: Mapping[str, wiring.Member] = MappingProxyType({})) -> None:

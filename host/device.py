@@ -36,10 +36,7 @@ Resident = TypeVar("Resident", bound=OpenStreams)
 class Residents(Generic[Resident]):
     """What accelerators on one device know of each other.
 
-    Parameters
-    ----------
-    device
-        The manifest of any build for the device.
+    ``device`` is the manifest of any build for the device.
     """
 
     def __init__(self, device: Manifest) -> None:
@@ -161,16 +158,9 @@ def _differences(manifest: Manifest, device: Manifest) -> str:
 class Device:
     """Accesses a core through its registers.
 
-    Parameters
-    ----------
-    transport
-        Connection to the core; the device closes it.
-    manifest
-        The build that the core must belong to.
-    network
-        Which of the networks it is that the core holds.
-    residents
-        What is known of these; of a device that is not shared, nothing yet.
+    ``transport`` is the connection to the core; the device closes it. ``manifest`` is the build that the core
+    must belong to. ``network`` is the number of the network that the core holds. ``residents`` is what is
+    known of these; of a device that is not shared, nothing yet.
     """
 
     def __init__(

@@ -119,14 +119,10 @@ def open_pynq(
 ) -> MmioTransport:
     """Load an overlay into the logic and open its core; the factory of the backend ``pynq``.
 
-    Raises ConfigurationError if the build has no data FIFOs behind registers, or a file is missing. Raises
-    DeviceError if PYNQ cannot load the overlay, or it has not just one core. Raises ToolError if PYNQ is
-    missing.
-
-    Parameters
-    ----------
-    argument
-        The bitstream, with its ``.hwh`` beside it. By default that of the build's name in ``folder``.
+    ``argument`` is the bitstream, with its ``.hwh`` beside it; by default that of the build's name in
+    ``folder``. Raises ConfigurationError if the build has no data FIFOs behind registers, or a file is
+    missing. Raises DeviceError if PYNQ cannot load the overlay, or it has not just one core. Raises ToolError
+    if PYNQ is missing.
     """
     _pynq()
     check_fifos(manifest)

@@ -203,20 +203,10 @@ def check_values(
     """Return ``x`` as an array of real numbers, ``(*leading, inputs)``.
 
     Of a build whose steps have several frames, steps may be given as frames: each on an axis more, or where
-    ``leading`` has a T, one after the other on that axis.
-
-    Raises InputError if it holds no real numbers or has another shape.
-
-    Parameters
-    ----------
-    x
-        Floats, or codes of the input format.
-    leading
-        Sizes of the axes before the inputs; a letter stands for any size.
-    manifest
-        The build that runs the steps.
-    advice
-        Text at the end of the message about a wrong shape.
+    ``leading`` has a T, one after the other on that axis. ``x`` are floats, or codes of the input format.
+    ``leading`` are the sizes of the axes before the inputs; a letter stands for any size. ``manifest`` is the
+    build that runs the steps. ``advice`` is the text at the end of the message about a wrong shape. Raises
+    InputError if it holds no real numbers or has another shape.
     """
     array, inputs = _whole_steps(as_numbers("x", x), leading, manifest), manifest.program.inputs
     wanted = (*leading, inputs)

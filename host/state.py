@@ -50,13 +50,6 @@ class StateFormats:
 
     In integers, a state is h of each recurrent layer as the vector memory holds it, and the cell state of
     each layer that has one: an LSTM's c; a GRU's h, with more bits. A caller sees only the latter of a GRU.
-
-    Parameters
-    ----------
-    layers
-        The network's layers.
-    numerics
-        The network's formats.
     """
 
     def __init__(self, layers: Sequence[LayerShape], numerics: Numerics) -> None:
@@ -248,13 +241,7 @@ def _range_of(form: Format, magnitude: float) -> float:
 
 
 class StateLayout(StateFormats):
-    """Shapes, formats and memory words of the state of a build's streams.
-
-    Parameters
-    ----------
-    manifest
-        The build's.
-    """
+    """Shapes, formats and memory words of the state of a build's streams."""
 
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest.layers, manifest.numerics)
@@ -313,18 +300,9 @@ def split_layers(
 ) -> list[NDArray[np.generic]]:
     """Return one array per layer of h or c, in any structure that a caller may give.
 
-    Raises InputError if these are not numbers of such shapes.
-
-    Parameters
-    ----------
-    name
-        For messages.
-    part
-        An array ``(layers, batch, units)``, or one ``(batch, units)`` per layer.
-    sizes
-        Units of each layer.
-    batch
-        Number of sequences, or None for arrays without that axis.
+    ``name`` is for messages. ``part`` is an array ``(layers, batch, units)``, or one ``(batch, units)`` per
+    layer. ``sizes`` are the units of each layer. ``batch`` is the number of sequences, or None for arrays
+    without that axis. Raises InputError if these are not numbers of such shapes.
     """
     lead = () if batch is None else (batch,)
     shapes = [(*lead, units) for units in sizes]

@@ -63,18 +63,10 @@ class Form:
 class _Recurrent(torch.nn.Module):
     """The network of an accelerator, called as PyTorch's recurrent modules are.
 
-    Parameters
-    ----------
-    accelerator
-        Open on any backend. The caller must close it.
-    batch_first
-        Whether padded inputs and outputs are ``(N, T, features)`` instead of ``(T, N, features)``; by default
-        as in the model that the build was made from.
-
-    Raises
-    ------
-    ConfigurationError
-        If the build's recurrent layers are of another kind, or its outputs are final states.
+    ``accelerator`` is open on any backend; the caller must close it. ``batch_first`` says whether padded
+    inputs and outputs are ``(N, T, features)`` instead of ``(T, N, features)``; by default as in the model
+    that the build was made from. Raises ConfigurationError if the build's recurrent layers are of another
+    kind, or its outputs are final states.
     """
 
     KIND: ClassVar[str]

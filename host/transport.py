@@ -86,10 +86,7 @@ GUARDED: Final = ("write", "read", "run_steps", "begin_steps", "adopt", "close")
 class Owner:
     """A context manager around each use. It never waits: what would have to wait is an error.
 
-    Parameters
-    ----------
-    what
-        What is owned, for messages.
+    ``what`` names it in messages.
     """
 
     def __init__(self, what: str = "the device") -> None:
@@ -297,10 +294,7 @@ def _answered(manifest: Manifest, steps: Steps, y: object) -> IntArray:
 def register_words(words: Sequence[int] | IntArray) -> IntArray:
     """Return words to be written to a register as an array ``(K,)``.
 
-    Raises
-    ------
-    InputError
-        If one is no integer, or does not fit 32 bits.
+    Raises InputError if one is no integer, or does not fit 32 bits.
     """
     values = as_array("words", words).reshape(-1)
     # Python's integers beyond 64 bits form an array of objects: their range is refused below.
@@ -320,10 +314,7 @@ def open_transport(
 ) -> Transport:
     """Open ``name`` or ``name:argument``, or what a function of your own makes, whose argument is empty.
 
-    Raises
-    ------
-    ConfigurationError
-        If no such backend is installed, or its factory does not return a transport.
+    Raises ConfigurationError if no such backend is installed, or its factory does not return a transport.
     """
     if isinstance(backend, FunctionType | MethodType):
         return _made("of this program", backend(folder, manifest, "", progress))

@@ -59,12 +59,8 @@ class _Stalls:
 class AmaranthModel:
     """A core in Amaranth's simulator. Implements :class:`rtlstm.sim.simulated_ports.Model`.
 
+    ``waves`` is the file for waveforms, if it is not empty; the file is complete when the model is closed.
     Raises ConfigurationError if the file cannot be written.
-
-    Parameters
-    ----------
-    waves
-        File for waveforms; none if empty. It is complete when the model is closed.
     """
 
     def __init__(self, manifest: Manifest, waves: str = "", progress: Progress | None = None) -> None:

@@ -866,10 +866,7 @@ _REGISTERS = {
 def _ports(dut: Any, prefix: str | None, kinds: Mapping[str, tuple[str, ...]]) -> tuple[str, str] | None:
     """Return the kind of the ports with a prefix, and the prefix; None without one.
 
-    Raises
-    ------
-    ConfigurationError
-        If there are no such ports.
+    Raises ConfigurationError if there are no such ports.
     """
     if prefix is None:
         return None

@@ -130,14 +130,8 @@ class Monitor:
     """Tells a scoreboard what crosses a core's own ports, wherever the core is and whoever drives it.
 
     A bus tells its master that a request was taken some cycles after the core took it, so register requests
-    are watched at the core, too.
-
-    Parameters
-    ----------
-    core
-        Handle of the core.
-    interrupt
-        Called at a failure, to end what is under way. It says whether a call was.
+    are watched at the core, too. ``core`` is the handle of the core. ``interrupt`` is called at a failure, to
+    end what is under way, and says whether a call was.
     """
 
     def __init__(

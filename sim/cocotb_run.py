@@ -194,14 +194,8 @@ def build_design(
 ) -> Design:
     """Return a build's Verilog as a design, alone or with sources around it.
 
-    Parameters
-    ----------
-    folder
-        The build.
-    top
-        The top module; by default what a system instantiates of the build, its bus wrapper if it has one.
-    sources
-        Verilog of the design around the core; the build's own file is added.
+    ``top`` is the top module; by default what a system instantiates of the build, its bus wrapper if it has
+    one. ``sources`` are the Verilog of the design around the core; the build's own file is added.
     """
     manifest = Manifest.load(folder)
     bus = manifest.parameters.bus

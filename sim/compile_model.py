@@ -46,16 +46,9 @@ _WAVES = ("verilated_vcd_c",)
 class LibraryModel:
     """A model that lives behind the C interface of its library, until it is closed.
 
-    Parameters
-    ----------
-    library
-        The library; it stays loaded.
-    signatures
-        Result and arguments of each function of the interface, behind the model that each is given.
-    seed
-        Sets uninitialised contents.
-    arguments
-        More for the function that makes the model.
+    The library stays loaded. ``signatures`` has the result and the arguments of each function of the
+    interface, behind the model that each is given. ``seed`` sets uninitialised contents. ``arguments`` are
+    further ones of the function that makes the model.
     """
 
     def __init__(
@@ -97,18 +90,10 @@ def compile_library(
 ) -> Path:
     """Compile a design and its harness, and return the library, from the cache if it is there.
 
-    Raises ToolError if Verilator or a C++ compiler is missing or fails.
-
-    Parameters
-    ----------
-    top
-        The top module; in the harness its class is ``Vcore``.
-    harness
-        Its C++ file; its exported functions must have default visibility.
-    defines
-        Options of the C++ compiler that set the harness's macros.
-    waves
-        Whether the model can write waveforms (VCD): the harness has the macro ``RTLSTM_WAVES`` then.
+    ``top`` is the top module; in the harness its class is ``Vcore``. ``harness`` is its C++ file; its
+    exported functions must have default visibility. ``defines`` are options of the C++ compiler that set the
+    harness's macros. ``waves`` says whether the model can write waveforms (VCD): the harness has the macro
+    ``RTLSTM_WAVES`` then. Raises ToolError if Verilator or a C++ compiler is missing or fails.
     """
     tool, cxx = verilator(), compiler()
     text = harness.read_text()

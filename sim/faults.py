@@ -35,16 +35,8 @@ class Fault(Enum):
 class FaultInjector:
     """Applies faults to the frames of one direction.
 
-    Parameters
-    ----------
-    rate
-        Probability of a fault per frame.
-    seed
-        Makes the faults repeatable.
-    faults
-        The kinds to choose from; all by default.
-    longest
-        Longest pause or delay in seconds.
+    ``rate`` is the probability of a fault per frame. ``seed`` makes the faults repeatable. ``faults`` are the
+    kinds to choose from; all by default. ``longest`` is the longest pause or delay in seconds.
     """
 
     def __init__(
@@ -100,16 +92,8 @@ class FaultInjector:
 class FaultyPort:
     """A serial port with faults in both directions.
 
-    Parameters
-    ----------
-    port
-        The port without faults.
-    rate
-        Probability of a fault per frame, each way.
-    seed
-        Makes the faults repeatable.
-    faults, longest
-        See :class:`FaultInjector`.
+    ``port`` is the port without faults. ``rate`` is the probability of a fault per frame, each way. ``seed``
+    makes the faults repeatable. For ``faults`` and ``longest``, see :class:`FaultInjector`.
     """
 
     def __init__(

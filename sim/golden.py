@@ -60,10 +60,7 @@ class GoldenStream(Protocol):
 class Golden:
     """Bit-exact model of a quantised network.
 
-    Parameters
-    ----------
-    network
-        Integers and formats; what the weight image of a build holds.
+    ``network`` has integers and formats: what the weight image of a build holds.
     """
 
     def __init__(self, network: QuantizedNetwork) -> None:
@@ -100,17 +97,10 @@ class Golden:
     ) -> GoldenResult:
         """Run whole sequences.
 
-        Raises InputError if ``x`` has another shape, or values beyond the input format's.
-
-        Parameters
-        ----------
-        x
-            Integers of the input format, ``(T, N, inputs)``.
-        state
-            h of each recurrent layer and cell state of each that keeps one, ``(N, units)`` integers each;
-            zeros if None.
-        lengths
-            Valid steps of each sequence, ``(N,)``; all if None.
+        ``x`` are integers of the input format, ``(T, N, inputs)``. ``state`` is h of each recurrent layer and
+        the cell state of each that keeps one, ``(N, units)`` integers each; zeros if None. ``lengths`` are
+        valid steps of each sequence, ``(N,)``; all if None. Raises InputError if ``x`` has another shape, or
+        values beyond the input format's.
         """
         self.check(x)
         steps = len(x)
@@ -170,11 +160,8 @@ class Golden:
 class ObservedGolden(Golden, Generic[Observed]):
     """The golden model with layers that keep what they see, or compute otherwise; for one run.
 
-    Parameters
-    ----------
-    make
-        The function that returns the model of a part of the network, and what is observed of each of its
-        layers. It is given the part and the index of the part's first layer.
+    ``make`` returns the model of a part of the network, and what is observed of each of its layers. It is
+    given the part and the index of the part's first layer.
     """
 
     def __init__(self, network: QuantizedNetwork, make: Make[Observed], first: int = 0) -> None:

@@ -49,17 +49,9 @@ class _Response:
 class DeviceEngine:
     """Takes and returns the port's bytes; opens no port and reads no clock.
 
-    ``receive`` what comes, then ``work`` as long as it returns True, then send what ``transmit``
-    returns, frame by frame. ``docs/link.md`` specifies the device's behaviour.
-
-    Parameters
-    ----------
-    transport
-        What executes the requests.
-    manifest
-        The transport's build.
-    limits
-        Sizes of the device's buffers.
+    ``receive`` what comes, then ``work`` as long as it returns True, then send what ``transmit`` returns,
+    frame by frame. ``docs/link.md`` specifies the device's behaviour. ``transport`` is what executes the
+    requests. ``manifest`` is the transport's build. ``limits`` are sizes of the device's buffers.
     """
 
     def __init__(self, transport: Transport, manifest: Manifest, limits: Limits = DEVICE_LIMITS) -> None:

@@ -22,16 +22,9 @@ _BITS = 10
 class SimulatedPort:
     """A simulated serial port: every byte takes its time, but no computation.
 
-    Time passes only while the host reads or pauses. The device itself takes no time.
-
-    Parameters
-    ----------
-    device
-        The device at the other end.
-    baud
-        Bits per second; infinite by default.
-    latency
-        Seconds that every byte takes in addition, each way, such as those of a USB adapter.
+    Time passes only while the host reads or pauses. The device itself takes no time. ``device`` is the device
+    at the other end. ``baud`` is bits per second; infinite by default. ``latency`` is the time in seconds
+    that every byte takes in addition, each way, such as that of a USB adapter.
     """
 
     def __init__(self, device: DeviceEngine, baud: float = float("inf"), latency: float = 0.0) -> None:
@@ -144,19 +137,9 @@ def ip_packet(source: int, target: int, protocol: int, payload: bytes) -> bytes:
 class EthernetPort(BoardPort):
     """A board's Ethernet as a :class:`~rtlstm.host.link.byte_ports.BytePort`, by a host on its cable.
 
-    Its time is the board's: simulated time passes only in ``read`` and ``pause``.
-
-    Parameters
-    ----------
-    ip, port
-        The board's.
-    host
-        The host's IP address; by default another one of the same net.
-
-    Raises
-    ------
-    DeviceError
-        If the board does not answer ARP.
+    Its time is the board's: simulated time passes only in ``read`` and ``pause``. ``ip`` and ``port`` are the
+    board's. ``host`` is the host's IP address; by default it is another one of the same net. Raises
+    DeviceError if the board does not answer ARP.
     """
 
     def __init__(self, board: NativeBoard, ip: str, port: int = UDP_PORT, host: str | None = None) -> None:

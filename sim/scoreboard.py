@@ -76,10 +76,7 @@ class Prediction(ABC):
 class StepPrediction(Prediction):
     """The prediction for a build that takes time steps one by one.
 
-    Parameters
-    ----------
-    build_of
-        Gives the build of each network of a device that holds several.
+    ``build_of`` gives the build of each network of a device that holds several.
     """
 
     def __init__(self, schedule: StepSchedule, build_of: Callable[[int], Manifest] | None = None) -> None:

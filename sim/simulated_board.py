@@ -25,18 +25,9 @@ from rtlstm.tools.toolchain import icarus, run_tool
 class SimulatedRegisters:
     """A testbench that takes accesses from its standard input, such as ``sim/axilite_port.v``.
 
-    Raises ToolError if Icarus Verilog is missing or fails.
-
-    Parameters
-    ----------
-    program
-        Absolute path of the compiled simulation, which is written. Files that sources name stand beside it.
-    top
-        The testbench's module.
-    sources
-        Verilog, the testbench's too; relative to the program's folder.
-    base
-        The word address of the first register.
+    ``program`` is the absolute path of the compiled simulation, which is written. Files that sources name
+    stand beside it. ``sources`` are Verilog, the testbench's too, relative to the program's folder. ``base``
+    is the word address of the first register. Raises ToolError if Icarus Verilog is missing or fails.
     """
 
     def __init__(self, program: Path, top: str, sources: Sequence[str | Path], base: int = 0) -> None:

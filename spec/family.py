@@ -152,14 +152,10 @@ class Family(ABC):
     ) -> Pipeline:
         """Return the pipeline of an array.
 
-        Parameters
-        ----------
-        lut_bits
-            Bits of the narrower factor of a lane's multipliers that are made of LUTs; 0 if there are none.
-        direct_tables
-            Whether sigmoid and tanh come from tables with an entry for each input.
-        logic_slopes
-            Whether the multipliers of interpolated tables' slopes are made of LUTs.
+        ``lut_bits`` is the width of the narrower factor of a lane's multipliers that are made of LUTs; 0 if
+        there are none. ``direct_tables`` says whether sigmoid and tanh come from tables with an entry for
+        each input. ``logic_slopes`` says whether the multipliers of interpolated tables' slopes are made of
+        LUTs.
         """
         return self.pipeline
 

@@ -75,16 +75,9 @@ def write_file(path: str | Path, content: Content) -> None:
 
     A regular file is written under another name first and then replaced, with its permissions. A symbolic
     link stays: the file it leads to is replaced. A pipe or a character device, such as ``/dev/null``, is
-    written to; so is the process's standard output.
-
-    Raises InputError if the file cannot be written, or is a folder, a block device or a socket. An existing
-    file is then unchanged.
-
-    Parameters
-    ----------
-    content
-        Bytes, text (written as UTF-8, line ends as they are), or a function that is called with the binary
-        file to write to.
+    written to; so is the process's standard output. ``content`` is bytes, text (written as UTF-8, line ends
+    as they are), or a function that is called with the binary file to write to. Raises InputError if the file
+    cannot be written, or is a folder, a block device or a socket. An existing file is then unchanged.
     """
     path = as_path("the file to write", path)
     found = _find(path)

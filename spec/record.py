@@ -127,17 +127,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Option:
     """The description of an option for all interfaces.
 
-    Parameters
-    ----------
-    help
-        The meaning of its values; one or two sentences.
-    group
-        The heading under which it is listed.
-    flag
-        Its name on the command line; by default ``--`` and the field's name with hyphens. ``--yes/--no``
-        names both values of a switch.
-    metavar
-        The placeholder for its value in the help; by default the type.
+    ``help`` is the meaning of its values in one or two sentences. ``group`` is the heading under which it is
+    listed. ``flag`` is its name on the command line; by default ``--`` and the field's name with hyphens.
+    ``--yes/--no`` names both values of a switch. ``metavar`` is the placeholder for its value in the help; by
+    default the type.
     """
 
     help: str

@@ -71,19 +71,10 @@ def digest(*parts: str | bytes) -> str:
 def cached(kind: str, key: str, build: Callable[[Path], None], progress: Progress | None = None) -> Path:
     """Return the folder of a build; make it first if it is not there.
 
-    Raises CacheError if the cache cannot be written.
-
-    Parameters
-    ----------
-    kind
-        A word for the sort of build, part of the folder's name.
-    key
-        The :func:`digest` of everything the build is made from.
-    build
-        Called with an empty folder to build in. The folder is moved afterwards, so what is
-        built must not remember where.
-    progress
-        Told when this process waits for another one that makes the same build.
+    ``kind`` is a word for the sort of build, part of the folder's name. ``key`` is the :func:`digest` of
+    everything the build is made from. ``build`` is called with an empty folder to build in. The folder is
+    moved afterwards, so what is built must not remember where. ``progress`` is told when this process waits
+    for another one that makes the same build. Raises CacheError if the cache cannot be written.
     """
     root = cache_folder()
     folder = root / f"{kind}-{key}"
@@ -111,12 +102,8 @@ def cached(kind: str, key: str, build: Callable[[Path], None], progress: Progres
 def load_cached(find: Callable[[], Path], load: Callable[[Path], Loaded]) -> Loaded:
     """Load a file of a build; if that fails, have it built again, once, and load that.
 
-    Parameters
-    ----------
-    find
-        Returns the file, directly in a folder of :func:`cached`.
-    load
-        Raises OSError or :class:`~rtlstm.spec.errors.DeviceError` if the file cannot be loaded.
+    ``find`` returns the file, directly in a folder of :func:`cached`. ``load`` raises OSError or
+    :class:`~rtlstm.spec.errors.DeviceError` if the file cannot be loaded.
     """
     path = find()
     try:

@@ -46,19 +46,9 @@ class Workers(Protocol):
     ) -> Iterator[tuple[int, Result]]:
         """Yield each item's index and ``function(shared, item)``, as they become ready.
 
-        Parameters
-        ----------
-        function
-            A function that the workers can import. It may run more than once for an item.
-        shared
-            What all items need. It is sent to a process once.
-
-        Raises
-        ------
-        ToolError
-            If the scheduler is lost, or an item ended several workers.
-        Exception
-            What ``function`` raises; other items are given up then.
+        The workers can import ``function``, which may run more than once for an item. ``shared`` is what all
+        items need; it is sent to a process once. Raises ToolError if the scheduler is lost, or an item ended
+        several workers, or what ``function`` raises; other items are given up then.
         """
 
 
@@ -66,17 +56,12 @@ class Workers(Protocol):
 def open_workers(workers: int | None = None, scheduler: str | None = None) -> Iterator[Workers]:
     """Open workers, and close them at the end.
 
-    Raises ConfigurationError if the number of workers is less than 1, or a scheduler is given, too. Raises
-    ToolError if ``distributed`` is not installed, the scheduler does not answer, has no workers, or its
-    workers have no rtlstm of this version, or the processes of this machine do not start.
-
-    Parameters
-    ----------
-    workers
-        Processes of this machine; 1 is this process itself, which needs no other package. None for as many
-        as there are processors for this process.
-    scheduler
-        The address of a running Dask scheduler, such as ``tcp://host:8786``, whose workers are used instead.
+    ``workers`` is the number of processes of this machine; 1 is this process itself, which needs no other
+    package; None stands for as many as there are processors for this process. ``scheduler`` is the address of
+    a running Dask scheduler, such as ``tcp://host:8786``, whose workers are used instead. Raises
+    ConfigurationError if the number of workers is less than 1, or a scheduler is given, too. Raises ToolError
+    if ``distributed`` is not installed, the scheduler does not answer, has no workers, or its workers have no
+    rtlstm of this version, or the processes of this machine do not start.
     """
     if workers is not None and scheduler is not None:
         raise ConfigurationError(

@@ -34,18 +34,11 @@ def finetune_build(
 ) -> FinetuneReport:
     """Train a model on its float outputs, and build it with the better weights: trained, or rounded only.
 
-    Raises ConfigurationError if the build is for a loadable device of its own, whose formats are for other
-    networks, too, or if the network does not fit the existing device that it is for. Raises RtlstmError as
-    :func:`rtlstm.compile` and :func:`rtlstm.train.finetune` do.
-
-    Parameters
-    ----------
-    model
-        The model's file.
-    request
-        How to train.
-    built, given
-        Arguments of :func:`rtlstm.compile`: for the build, and for the numbers, among them the data.
+    ``request`` says how to train. ``built`` and ``given`` are arguments of :func:`rtlstm.compile`: those for
+    the build, and those for the numbers, among them the data. Raises ConfigurationError if the build is for a
+    loadable device of its own, whose formats are for other networks, too, or if the network does not fit the
+    existing device that it is for. Raises RtlstmError as :func:`rtlstm.compile` and
+    :func:`rtlstm.train.finetune` do.
     """
     device, given = built["device"], with_tables(given)
     options = {

@@ -39,15 +39,10 @@ def straight_through(value: Any, differentiable: Any) -> Any:
 def rounded(values: Any, x: Any, low: float, high: float, log_range: Any = None, middle: float = 0.0) -> Any:
     """Return rounded values, saturated, with the gradients of rounding.
 
-    Parameters
-    ----------
-    values
-        ``x`` rounded, not yet saturated at ``low`` and ``high``.
-    log_range
-        The logarithm of the format's range, if that is trained. Its gradient is that of Jain et al., "Trained
-        quantization thresholds", arXiv 1903.08066, equations 5 to 8.
-    middle
-        How much more than ``values`` the rounded ones stand for: half a step if they were rounded down.
+    ``values`` is ``x`` rounded, not yet saturated at ``low`` and ``high``. ``log_range`` is the logarithm of
+    the format's range, if that is trained. Its gradient is that of Jain et al., "Trained quantization
+    thresholds", arXiv 1903.08066, equations 5 to 8. ``middle`` is how much more than ``values`` the rounded
+    ones stand for: half a step if they were rounded down.
     """
     saturated = values.clamp(low, high)
     through = x.clamp(low, high)
@@ -132,12 +127,8 @@ class Floats(Reals):
 class StraightThrough(Floats):
     """Computes a graph as real numbers in float64, which are multiples of their formats' steps.
 
-    The bits are the golden model's, the gradients those of the values before they are rounded.
-
-    Parameters
-    ----------
-    ranges
-        Logarithms of the trained ranges to which values are rounded, by the node that rounds.
+    The bits are the golden model's, the gradients those of the values before they are rounded. ``ranges`` are
+    the logarithms of the trained ranges to which values are rounded, by the node that rounds.
     """
 
     def __init__(

@@ -549,10 +549,7 @@ class _Trainer:
     def update(self, number: int) -> None:
         """Change the weights once.
 
-        Raises
-        ------
-        ConfigurationError
-            If a parameter is not finite any more.
+        Raises ConfigurationError if a parameter is not finite any more.
         """
         asked = self._asked
         # What is trained in float first needs a small rate then; else weights must move until all are fixed.

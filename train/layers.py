@@ -60,12 +60,8 @@ class _Run:
 class TorchLayers(torch.nn.Module):
     """The layers of a quantised network, whose formats are fixed and whose numbers are given to :meth:`run`.
 
-    Parameters
-    ----------
-    network
-        Formats, shapes and passes; its integers are not used.
-    plans
-        The formats around the rows of each layer.
+    ``network`` has formats, shapes and passes; its integers are not used. ``plans`` are the formats around
+    the rows of each layer.
     """
 
     def __init__(self, network: QuantizedNetwork, plans: Sequence[RowPlan]) -> None:
@@ -439,12 +435,8 @@ class States:
     """Converts the states of layers.
 
     A caller has h of each recurrent layer, and c of LSTM layers. Layers keep h as the array reads it, and c.
-    A GRU keeps its h with more bits, too, which the caller sees.
-
-    Parameters
-    ----------
-    like
-        A parameter of the module: states have its type, unless that does not hold them, and its device.
+    A GRU keeps its h with more bits, too, which the caller sees. ``like`` is a parameter of the module:
+    states have its type, unless that does not hold them, and its device.
     """
 
     def __init__(self, layers: TorchLayers, like: Any) -> None:

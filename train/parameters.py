@@ -105,15 +105,10 @@ class _Lowered:
 class NetworkParameters(torch.nn.Module):
     """All arrays of a network as parameters.
 
-    Parameters
-    ----------
-    network
-        The network with its initial numbers.
-    input_factors
-        Factors of the input features; 1 if empty.
-    normalised
-        Whether each row of a matrix of weights is a direction and a length, which are trained apart: the row
-        is ``length * direction / norm(direction)`` (weight normalisation, arXiv 1602.07868).
+    ``network`` is the network with its initial numbers. ``input_factors`` are those of the input features; 1
+    if empty. ``normalised`` says whether each row of a matrix of weights is a direction and a length, which
+    are trained apart: the row is ``length * direction / norm(direction)`` (weight normalisation, arXiv
+    1602.07868).
     """
 
     def __init__(self, network: Network, input_factors: Sequence[float], normalised: bool = False) -> None:
@@ -265,10 +260,7 @@ def cell_name(layer: int) -> str:
 class TrainedRanges(torch.nn.Module):
     """The logarithms of a network's ranges that its hardware can have otherwise.
 
-    Parameters
-    ----------
-    network, settings, choices
-        The network, and the ranges that it begins with.
+    ``settings`` and ``choices`` have the ranges that the network begins with.
     """
 
     bounds: Any

@@ -92,19 +92,10 @@ def choose_words(
     """Choose the words to keep: the largest by the sum of their weights' squares.
 
     A group keeps one word at least, and the first group of a product its last one, which the sequencer waits
-    for.
-
-    Raises ConfigurationError if the share is none, or there is no such choice.
-
-    Parameters
-    ----------
-    weights
-        Of each layer, the weights for h (True) and for its input; empty if they do not count.
-    share
-        Share of the words that goes, 0 to 1.
-    among
-        ``"group"``: every group of a product loses as many words, so that no group makes others wait.
-        ``"network"``: the words of all layers are compared.
+    for. ``weights`` are those of each layer, for h (True) and for its input; empty if they do not count.
+    ``share`` is the share of the words that goes, 0 to 1. With ``among="group"`` every group of a product
+    loses as many words, so that no group makes others wait; with ``"network"`` the words of all layers are
+    compared. Raises ConfigurationError if the share is none, or there is no such choice.
     """
     if not 0.0 <= share < 1.0:
         raise ConfigurationError(f"the share of words to prune must be 0 or more and below 1, not {share:g}")

@@ -26,12 +26,8 @@ _NEWEST = 0.01
 class LayerRows(torch.nn.Module):
     """The limits of an array layer's rows, whose next power of two is where a row's weights saturate.
 
-    Parameters
-    ----------
-    plan
-        The formats around the rows.
-    trained
-        Whether the rows come from the network's parameters, so that their limits are trained.
+    ``plan`` has the formats around the rows. ``trained`` says whether the rows come from the network's
+    parameters, so that their limits are trained.
     """
 
     def __init__(self, plan: RowPlan, trained: bool) -> None:

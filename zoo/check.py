@@ -74,16 +74,9 @@ def check_model(
 ) -> ZooResult:
     """Fetch a model, build it in a folder, simulate a stretch of its data, and measure its metric on all.
 
-    Raises RtlstmError if something cannot be fetched, is missing, or cannot be built.
-
-    Parameters
-    ----------
-    fit
-        A device or board to build it for, instead of the entry's.
-    simulator
-        What runs the Verilog.
-    numbers
-        Options of :func:`rtlstm.compile` for the formats, instead of the entry's.
+    ``fit`` is a device or board to build it for, instead of the entry's. ``simulator`` is what runs the
+    Verilog. ``numbers`` are options of :func:`rtlstm.compile` for the formats, instead of the entry's. Raises
+    RtlstmError if something cannot be fetched, is missing, or cannot be built.
     """
     subject = entry.load(progress)
     target = entry.device if fit is None else fit

@@ -119,10 +119,7 @@ def open_session(model: Any) -> Any:
 def run_float_model(path: Path, audio: Samples, tap: str) -> Recording:
     """Run the whole float model over the audio, from zero state on.
 
-    Parameters
-    ----------
-    tap
-        The tensor that the LSTM reads.
+    ``tap`` is the tensor that the LSTM reads.
     """
     onnx = import_extra("onnx", "zoo", "silero-vad")
     model = onnx.load(str(path))

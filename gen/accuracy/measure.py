@@ -41,13 +41,9 @@ def measure_errors(
 ) -> ErrorReport:
     """Compare a quantised network with float, layer by layer, and with some of its parts in float.
 
-    Raises InputError if it was quantised from another model, or the float network's values overflow.
-
-    Parameters
-    ----------
-    model
-        The network that it was quantised from; if None, float is the network of its rounded weights, and what
-        rounding the weights costs is not included.
+    ``model`` is the network that it was quantised from; if None, float is the network of its rounded weights,
+    and what rounding the weights costs is not included. Raises InputError if it was quantised from another
+    model, or the float network's values overflow.
     """
     floats = layers_of_build(network) if model is None else float_layers(model, network)
     parts = _rounded_parts(network, model is not None)

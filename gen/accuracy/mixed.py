@@ -229,12 +229,8 @@ def reads_table(graph: CellGraph, numerics: Numerics) -> bool:
 class _MixedCell(Reals):
     """A layer's cell, of which ``exact`` parts are in float.
 
-    Parameters
-    ----------
-    floats
-        The layer in float, with the cell that is computed: exact constants and limits are its own.
-    graph
-        The quantised layer's graph: each operation is rounded as its node in it.
+    ``floats`` is the layer in float, with the cell that is computed: exact constants and limits are its own.
+    Each operation is rounded as its node in ``graph``, the quantised layer's.
     """
 
     def __init__(
@@ -247,14 +243,8 @@ class _MixedCell(Reals):
     def compute(self, gates: Sequence[Floats], state: Floats | None, constants: Floats | None) -> _CellValues:
         """Compute a step.
 
-        Parameters
-        ----------
-        gates
-            Real pre-activations of each gate, ``(N, units)``, rounded already if they are to be.
-        state
-            The kept values, ``(N, units)``.
-        constants
-            Per-unit constants, ``(units, K)``.
+        ``gates`` are real pre-activations of each gate, ``(N, units)``, rounded already if they are to be.
+        ``state`` is the kept values, ``(N, units)``. ``constants`` are per-unit constants, ``(units, K)``.
         """
         shape, at = gates[0].shape, self.cell.state
         values = evaluate(self, gates, state, () if constants is None else tuple(constants.T))
@@ -445,12 +435,8 @@ def run_mixed(
 ) -> MixedRun:
     """Run real inputs.
 
-    Parameters
-    ----------
-    floats
-        The network's layers in float.
-    exact
-        What is not rounded. With all parts, the network in float; with none, the golden model.
+    ``floats`` are the network's layers in float. ``exact`` is what is not rounded: with all parts the result
+    is the network in float, with none the golden model.
     """
     numerics, x = network.numerics, samples.x
 

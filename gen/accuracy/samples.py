@@ -130,14 +130,10 @@ class Labels:
     def of(cls, labels: ArrayLike, samples: Samples, outputs: int, threshold: float) -> Self:
         """Check labels.
 
-        Raises InputError if they have another shape, are not finite, or there is no such class.
-
-        Parameters
-        ----------
-        labels
-            Integers are classes: of each sequence's last valid step, ``(N,)``, or of each step, ``(T, N)``,
-            ``(N, T)`` if the batch is first. Floats are targets, with a last axis of ``outputs`` values,
-            which may be left out if there is one. Inputs without a batch have labels without N.
+        Labels that are integers are classes: of each sequence's last valid step, ``(N,)``, or of each step,
+        ``(T, N)``, ``(N, T)`` if the batch is first. Floats are targets, with a last axis of ``outputs``
+        values, which may be left out if there is one. Inputs without a batch have labels without N. Raises
+        InputError if they have another shape, are not finite, or there is no such class.
         """
         array = as_array("labels", labels)
         if array.dtype.kind not in "iubf":

@@ -32,17 +32,12 @@ from rtlstm.spec.progress import Progress
 def implement(folder: Path, asked: ImplementOptions, progress: Progress | None = None) -> Implementation:
     """Synthesise, place and route a build, and write the figures into its report.
 
-    Raises BuildError if ``folder`` is not a build, or is damaged. Raises ConfigurationError if the design
-    does not fit the device, by its estimate or the count of its hard blocks (before synthesis) or by its
-    netlist. Raises ToolError if a tool is missing or fails; place and route, with all seeds.
-
-    Parameters
-    ----------
-    asked
-        Its clock is what place and route aims at, and what the design must reach; by default a clock that is
-        usual for the device is aimed at and none is demanded. The seeds are 1, 2, ...
-    progress
-        Called as ``progress(what, done, total)``, from several threads if seeds run at once.
+    ``asked`` has the clock that place and route aims at, and that the design must reach; by default a clock
+    that is usual for the device is aimed at and none is demanded. The seeds are 1, 2, ... ``progress`` is
+    called as ``progress(what, done, total)``, from several threads if seeds run at once. Raises BuildError if
+    ``folder`` is not a build, or is damaged. Raises ConfigurationError if the design does not fit the device,
+    by its estimate or the count of its hard blocks (before synthesis) or by its netlist. Raises ToolError if
+    a tool is missing or fails; place and route, with all seeds.
     """
     manifest = Manifest.load(folder)
     report = BuildReport.load(folder)

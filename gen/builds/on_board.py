@@ -220,13 +220,8 @@ def slower_clock(found: Bitstream, board: Board) -> str | None:
 def load_bitstream(folder: Path, board: str | None = None) -> tuple[Bitstream, Board, Path]:
     """Return the bitstream that was made for a board: its record, the board and the file.
 
-    Raises BuildError if there is none, several to choose from, one of an earlier build, or its file was
-    changed.
-
-    Parameters
-    ----------
-    board
-        By default the only board that the build has a bitstream for.
+    ``board`` is by default the only board that the build has a bitstream for. Raises BuildError if there is
+    none, several to choose from, one of an earlier build, or its file was changed.
     """
     manifest = Manifest.load(folder)
     if board is not None and isinstance(find_any_board(board), ZynqBoard):
@@ -285,13 +280,9 @@ class OnZynq:
     def create(cls, folder: Path, board: ZynqBoard, clock_mhz: float | None = None) -> Self:
         """Choose the clock of a build on a board.
 
-        Raises BuildError if ``folder`` is not a build, or is damaged. Raises ConfigurationError if the build
-        has no AXI4-Lite wrapper or is for another family, or the clock cannot be made.
-
-        Parameters
-        ----------
-        clock_mhz
-            By default the board's usual one.
+        ``clock_mhz`` is by default the board's usual one. Raises BuildError if ``folder`` is not a build, or
+        is damaged. Raises ConfigurationError if the build has no AXI4-Lite wrapper or is for another family,
+        or the clock cannot be made.
         """
         manifest = Manifest.load(folder)
         parameters, family = manifest.parameters, board.logic.family

@@ -100,10 +100,7 @@ def _output_name(manifest: Manifest, output: int) -> str:
 def check_drawing() -> None:
     """Refuse a page of pictures if there is nothing to draw with.
 
-    Raises
-    ------
-    ToolError
-        The message says what to install.
+    Raises ToolError, which says what to install.
     """
     import_extra("vl_convert", "pictures", "a page of pictures")
 

@@ -96,10 +96,7 @@ class Made:
 class Widths:
     """Tries widths of a build on inputs that did not calibrate it.
 
-    Parameters
-    ----------
-    reference
-        The float network's run on them.
+    ``reference`` is the float network's run on them.
     """
 
     def __init__(

@@ -69,12 +69,8 @@ def read_if_needed(model: Any, options: ReadOptions | None = None, *, name: str 
     """Return a result of :func:`read_model` as it is, or that of a network or a model: what all take that
     take models.
 
-    Raises
-    ------
-    ConfigurationError
-        If there are options, but the model is read already.
-    ModelError, ToolError
-        As :func:`read_model` does.
+    Raises what :func:`read_model` raises, and ConfigurationError if there are options, but the model is read
+    already.
     """
     if not isinstance(model, Network | ReadResult):
         return read_model(model, options, name=name)
@@ -105,10 +101,7 @@ def try_model(
 ) -> ReadResult | ModelReport:
     """Read a model; if that is refused, return the report that says why.
 
-    Raises
-    ------
-    ToolError
-        If reading it needs a package that is not installed.
+    Raises ToolError if reading it needs a package that is not installed.
     """
     source = _unwrapped(source)
     report = _builder(source, name)

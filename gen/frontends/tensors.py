@@ -471,16 +471,9 @@ def recurrent_layer(
 ) -> Lstm | Gru | Rnn:
     """Build one direction of one layer; its kind follows from the shapes.
 
-    Raises ModelError if a parameter is missing or has another shape; the message has ``where`` and its name.
-
-    Parameters
-    ----------
-    get
-        Returns a tensor by its name.
-    names
-        The name of each of :data:`PARAMETERS` that is present.
-    relu
-        Whether a plain RNN has ReLU instead of tanh, which its weights do not tell.
+    ``get`` returns a tensor by its name. ``names`` has the name of each of :data:`PARAMETERS` that is
+    present. ``relu`` says whether a plain RNN has ReLU instead of tanh, which its weights do not tell. Raises
+    ModelError if a parameter is missing or has another shape; the message has ``where`` and its name.
     """
     for part in ("weight_ih", "weight_hh"):
         if part not in names:

@@ -163,12 +163,8 @@ _OWNED: Final = "The model's numbers: their rights are their owner's."
 def bill_of_materials(manifest: Manifest, files: Mapping[str, bytes], owned: Collection[str]) -> str:
     """Return the text of the bill, in JSON. It has no date and no number of its own: same files, same text.
 
-    Parameters
-    ----------
-    files
-        Contents of the files that are listed, by path. No later command may change them.
-    owned
-        Paths of those that are under no licence of rtlstm's: the model's numbers.
+    ``files`` has the contents of the files that are listed, by path. No later command may change them.
+    ``owned`` has the paths of those that are under no licence of rtlstm's: the model's numbers.
     """
     bill = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
@@ -285,16 +281,9 @@ def ip_files(
 ) -> dict[str, str]:
     """Return the texts of the files by path, without the bill of materials. Same input, same texts.
 
-    Parameters
-    ----------
-    verilog
-        The build's Verilog.
-    vectors
-        What the testbench sends and expects.
-    clock_mhz
-        Clock that the build was made for; :data:`DEFAULT_MHZ` if None.
-    assumed
-        Whether that clock is what the user assumes, and no estimate.
+    ``vectors`` is what the testbench sends and expects. ``clock_mhz`` is the clock that the build was made
+    for; :data:`DEFAULT_MHZ` if None. ``assumed`` says whether that clock is what the user assumes, and no
+    estimate.
     """
     family = FAMILIES.named(manifest.parameters.family)
     paths, core, kind = IpPaths(manifest.name), core_ports(manifest, verilog), _kind(manifest)

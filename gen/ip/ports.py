@@ -91,13 +91,7 @@ def read_ports(verilog: str, module: str) -> tuple[Port, ...]:
 
 
 def core_ports(manifest: Manifest, verilog: str) -> CorePorts:
-    """Return the ports of the bus wrapper or, without one, of the core: what a system instantiates.
-
-    Parameters
-    ----------
-    verilog
-        The build's Verilog.
-    """
+    """Return the ports of the bus wrapper or, without one, of the core: what a system instantiates."""
     module = wrapper_name(manifest)
     kind = wrapper_class(manifest.parameters.bus) or Wrapper
     ports = read_ports(verilog, module)

@@ -189,14 +189,8 @@ def find_traces(
 ) -> tuple[Trace, ...]:
     """Return the outputs with the largest errors, the worst first, all around the largest error of all.
 
-    Parameters
-    ----------
-    exact, fixed
-        Outputs, ``(T, N, outputs)``.
-    lengths
-        Valid steps of each sequence, ``(N,)``.
-    step
-        That of the outputs' format.
+    ``exact`` and ``fixed`` are outputs, ``(T, N, outputs)``. ``lengths`` are valid steps of each sequence,
+    ``(N,)``. ``step`` is that of the outputs' format.
     """
     valid = np.arange(len(exact))[:, None] < lengths
     errors = np.rint(np.abs(fixed - exact) * valid[..., None] * (_FINE / step))

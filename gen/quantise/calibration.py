@@ -79,20 +79,12 @@ class Calibration:
     ) -> Self:
         """Check calibration data.
 
+        ``x`` are floats, ``(T, inputs)`` or ``(T, N, inputs)``; ``(N, T, inputs)`` if ``batch_first``.
+        ``lengths`` are valid steps of each sequence, ``(N,)``; all if None. ``state`` is the initial state of
+        each sequence, ``(h_0, c_0)`` in the structure that a build's ``run`` takes and returns, floats; zeros
+        if None. ``pad`` says where the padding of sequences shorter than T stands, as for a build's ``run``.
         Raises InputError if the data are not finite numbers of such a shape, or lengths or states do not fit
         them.
-
-        Parameters
-        ----------
-        x
-            Floats, ``(T, inputs)`` or ``(T, N, inputs)``; ``(N, T, inputs)`` if ``batch_first``.
-        lengths
-            Valid steps of each sequence, ``(N,)``; all if None.
-        state
-            Initial state of each sequence, ``(h_0, c_0)`` in the structure that a build's ``run`` takes and
-            returns, floats; zeros if None.
-        pad
-            Where the padding of sequences shorter than T stands, as for a build's ``run``.
         """
         values = as_array("calibration data", x)
         if not np.issubdtype(values.dtype, np.floating):

@@ -476,10 +476,7 @@ def hardware_alone(settings: QuantizationSettings) -> TargetHardware:
 class Lowered:
     """A network's layers on its hardware, before their ranges are known.
 
-    Raises
-    ------
-    ConfigurationError
-        If hardware or settings do not take these layers.
+    Raises ConfigurationError if hardware or settings do not take these layers.
     """
 
     def __init__(
@@ -602,19 +599,9 @@ class Lowered:
 class Plan(Lowered):
     """The formats of a network's quantities on its hardware.
 
-    Parameters
-    ----------
-    hardware
-        By default hardware for this network alone.
-    trained
-        The bits and scales of the rows of a network that was trained with them.
-    weight_bits
-        The function that returns the bits of a layer's weights; by default they are those of the settings.
-
-    Raises
-    ------
-    ConfigurationError
-        If there are no such formats.
+    ``hardware`` is by default that for this network alone. ``trained`` are the bits and scales of the rows of
+    a network that was trained with them. ``weight_bits`` returns the bits of a layer's weights; by default
+    they are those of the settings. Raises ConfigurationError if there are no such formats.
     """
 
     def __init__(

@@ -359,10 +359,7 @@ def wrapper_name(manifest: Manifest) -> str:
 def wrapper_class(bus: str) -> type[Wrapper] | None:
     """Return the class of a bus' wrapper, None for the core's own ports.
 
-    Raises
-    ------
-    ConfigurationError
-        If the bus names a wrapper that cannot be imported, or is not a wrapper.
+    Raises ConfigurationError if the bus names a wrapper that cannot be imported, or is not a wrapper.
     """
     named = BUSES[bus].wrapper
     if not named:
@@ -379,10 +376,7 @@ def wrapper_class(bus: str) -> type[Wrapper] | None:
 def wrapper(manifest: Manifest) -> Wrapper | None:
     """Return the wrapper that a build has, if any.
 
-    Raises
-    ------
-    ConfigurationError
-        If the bus names a wrapper that cannot be imported, or is not a wrapper.
+    Raises ConfigurationError if the bus names a wrapper that cannot be imported, or is not a wrapper.
     """
     kind: Any = wrapper_class(manifest.parameters.bus)
     if kind is None:

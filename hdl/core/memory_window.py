@@ -58,13 +58,7 @@ class MemoryWindow(CorePart):
     """The register bus: :mod:`rtlstm.spec.registers` in hardware.
 
     DATA and COMMAND are accepted when the core is idle; while one of them waits, no step begins.
-
-    Parameters
-    ----------
-    manifest
-        The build.
-    read_back
-        Cycles from ``multiplies`` to a row of weights at ``read_data``.
+    ``read_back`` is the number of cycles from ``multiplies`` to a row of weights at ``read_data``.
     """
 
     bus: CoreBus = In(CoreBus)

@@ -125,12 +125,8 @@ def _words(name: str, value: object) -> Iterator[str]:
 def verilog_header(manifest: Manifest, what: str, modules: Mapping[str, Sequence[PortLine]]) -> str:
     """Return the comment that a generated file begins with: the same build, the same text.
 
-    Parameters
-    ----------
-    what
-        Description of the file's content.
-    modules
-        Ports of the modules that a system may instantiate, by the module's name.
+    ``what`` describes the file's content. ``modules`` are ports of the modules that a system may instantiate,
+    by the module's name.
     """
     parameters, plan = manifest.parameters, manifest.spatial
     array = f"{parameters.lanes} lanes x {parameters.macs} multipliers"

@@ -221,10 +221,7 @@ def _split(text: str) -> tuple[str, str]:
 def tidy_netlist(text: str, outputs: Mapping[str, frozenset[str]]) -> str:
     """Return the RTLIL text of a netlist without processes, widths made equal, unused bits named.
 
-    Parameters
-    ----------
-    outputs
-        Outputs of the modules that the text uses and has not.
+    ``outputs`` are outputs of the modules that the text uses and has not.
     """
     modules = list(_read(text))
     driven = {f"\\{name}": {f"\\{port}" for port in ports} for name, ports in outputs.items()}

@@ -88,12 +88,7 @@ def to_verilog(components: Mapping[str, Component], family: str = GENERIC, table
     """Convert components to modules of these names; the same components give the same text.
 
     The names of all other modules, also of primitives, begin with the first one's. ``tables`` is the Verilog
-    of constant tables that they instantiate.
-
-    Raises
-    ------
-    ToolError
-        If Yosys is missing or refuses the design.
+    of constant tables that they instantiate. Raises ToolError if Yosys is missing or refuses the design.
     """
     designs: dict[str, tuple[Elaboratable, DesignPorts]] = {}
     for name, component in components.items():
@@ -116,19 +111,9 @@ def convert(
 ) -> str:
     """Convert designs with these ports to modules of these names; the same designs give the same text.
 
-    Parameters
-    ----------
-    owner
-        Prefix of the :func:`primitives` that they instantiate.
-    cells
-        The Verilog of other modules that they instantiate, whose port directions are needed.
-    attributes
-        Keep attributes of cells, which some hard blocks need.
-
-    Raises
-    ------
-    ToolError
-        If Yosys is missing or refuses the design.
+    ``owner`` is the prefix of the :func:`primitives` that they instantiate. ``cells`` is the Verilog of other
+    modules that they instantiate, whose port directions are needed. ``attributes`` keeps attributes of cells,
+    which some hard blocks need. Raises ToolError if Yosys is missing or refuses the design.
     """
     modules = []
     for name, (design, ports) in designs.items():

@@ -33,10 +33,7 @@ _find: Callable[[Callable[[tuple[int, ...]], bool]], Any] = find_yosys
 def find_writer() -> Any:
     """Return Amaranth's class of the Yosys that writes the Verilog; ``version()`` is its version.
 
-    Raises
-    ------
-    amaranth._toolchain.yosys.YosysError
-        If there is none that is new enough.
+    Raises Amaranth's YosysError if there is none that is new enough.
     """
     return _find(lambda version: version >= _OLDEST)
 
@@ -44,12 +41,8 @@ def find_writer() -> Any:
 def run_yosys(script: str) -> str:
     """Run a script of Yosys commands and return what it writes to standard output.
 
-    After Ctrl-C, a packaged Yosys ends in its own time, at the latest with the process.
-
-    Raises
-    ------
-    ToolError
-        If Yosys is missing, cannot be run or refuses the design.
+    After Ctrl-C, a packaged Yosys ends in its own time, at the latest with the process. Raises ToolError if
+    Yosys is missing, cannot be run or refuses the design.
     """
     try:
         yosys = find_writer()

@@ -63,10 +63,8 @@ class SpiBytes(SpiWires, Component):
     Latency: four cycles from a byte's last rising edge to ``received``. A byte that is there when the host
     begins is the second one that the host reads.
 
-    Parameters
-    ----------
-    transfers
-        Whether each selection is a transfer: what the host has not read of the last one is dropped.
+    ``transfers`` says whether each selection is a transfer: what the host has not read of the last one is
+    dropped.
     """
 
     received: stream.Interface = Out(stream.Signature(8))
@@ -317,10 +315,7 @@ class _Crossing(CoreSide, CorePart):
 class CrossingLink(SerialPorts, _Crossing):
     """A :class:`~rtlstm.hdl.link.serial_link.SerialLink` in the domain ``link``, for a core in ``sync``.
 
-    Parameters
-    ----------
-    divisor
-        Cycles of the link's clock per bit, perhaps a fraction.
+    ``divisor`` is the number of cycles of the link's clock per bit, perhaps a fraction.
     """
 
     def __init__(self, manifest: Manifest, divisor: Fraction | int) -> None:

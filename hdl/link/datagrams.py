@@ -52,16 +52,9 @@ class Arrivals(Component):
     """Takes datagrams of one peer, and passes on their bytes with a zero after each datagram.
 
     A datagram from elsewhere becomes a frame that the link drops and counts. What finds no room is lost: its
-    frame is then damaged. All of it is in the domain ``network``.
-
-    Parameters
-    ----------
-    peer
-        Address of the only peer. None for the one that sends the first datagram after reset.
-    any_peer
-        Every host is the peer, and is answered until another sends a datagram.
-    raw
-        Whether a datagram may be raw.
+    frame is then damaged. All of it is in the domain ``network``. ``peer`` is the address of the only peer,
+    or None for the one that sends the first datagram after reset. With ``any_peer`` every host is the peer,
+    and is answered until another sends a datagram. ``raw`` says whether a datagram may be raw.
     """
 
     i: stream.Interface = In(stream.Signature(RECEIVED))
@@ -140,19 +133,10 @@ class Arrivals(Component):
 class DatagramLink(DatagramPorts, CoreSide, CorePart):
     """The link on datagrams; see :class:`~rtlstm.hdl.link.serial_link.LinkDevice` and :class:`Arrivals`.
 
-    Each frame of the device is a datagram, to the peer that has sent the last one.
-
-    Parameters
-    ----------
-    peer, any_peer
-        See :class:`Arrivals`.
-    raw
-        Whether it has the raw mode, :class:`~rtlstm.hdl.link.raw.RawSteps`.
-
-    Raises
-    ------
-    ConfigurationError
-        If a step or a result is too large for a raw datagram.
+    Each frame of the device is a datagram, to the peer that has sent the last one. For ``peer`` and
+    ``any_peer``, see :class:`Arrivals`. ``raw`` says whether it has the raw mode,
+    :class:`~rtlstm.hdl.link.raw.RawSteps`. Raises ConfigurationError if a step or a result is too large for a
+    raw datagram.
     """
 
     def __init__(

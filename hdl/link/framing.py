@@ -57,14 +57,10 @@ class CobsDecoder(Component):
 class CobsEncoder(Component):
     """Converts frames to bytes to transmit, with a zero after each frame.
 
-    A block is offered when it is complete, while the next one is filled: the transmitter never waits if
-    bytes come faster than it sends them. Throughput: one byte every second cycle.
-
-    Parameters
-    ----------
-    gapless
-        Offer a frame's first byte late enough for all others to follow without a gap, if one is accepted in
-        every eighth cycle at most.
+    A block is offered when it is complete, while the next one is filled: the transmitter never waits if bytes
+    come faster than it sends them. Throughput: one byte every second cycle. With ``gapless`` a frame's first
+    byte is offered late enough for all others to follow without a gap, if one is accepted in every eighth
+    cycle at most.
     """
 
     i: stream.Interface = In(stream.Signature(FRAMED))
@@ -136,10 +132,8 @@ class CobsEncoder(Component):
 class Crc32c(Component):
     """CRC-32C.
 
-    Parameters
-    ----------
-    bits
-        Bits per cycle: 1, since a UART takes at least forty cycles per byte, or 8, a byte in every cycle.
+    ``bits`` is the number of bits per cycle: 1, since a UART takes at least forty cycles per byte, or 8, a
+    byte in every cycle.
     """
 
     i: stream.Interface = In(stream.Signature(8))

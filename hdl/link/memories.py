@@ -42,12 +42,8 @@ class RequestMemory(Component):
 
     Bytes go to an open record. It is committed if its checksum is right, else dropped. The reader sees
     committed records after the next ``publish``: the parts of a chain together. Lengths and types are in a
-    separate memory.
-
-    Parameters
-    ----------
-    limits
-        What the link can hold. A record takes the bytes of its payload and of its checksum.
+    separate memory. ``limits`` is what the link can hold. A record takes the bytes of its payload and of its
+    checksum.
     """
 
     write: Signal = In(1)
@@ -171,10 +167,7 @@ class RequestMemory(Component):
 class ResponseMemory(Component):
     """Writes responses into a ring, one after the other. The end of each is in a separate memory.
 
-    Parameters
-    ----------
-    limits
-        What the link can hold.
+    ``limits`` is what the link can hold.
     """
 
     i: stream.Interface = In(stream.Signature(8))

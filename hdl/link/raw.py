@@ -39,11 +39,8 @@ class RawSteps(StepPart):
 
     Latency: two cycles from a step's last byte until its request is there.
 
-    Parameters
-    ----------
-    sized
-        Whether a transfer has an end: it must be where the step ends, and the result is to be sent before the
-        next step. Without, bytes behind a step are ignored, and a step drops the result.
+    ``sized`` says whether a transfer has an end: it must be where the step ends, and the result is to be sent
+    before the next step. Without, bytes behind a step are ignored, and a step drops the result.
     """
 
     i: stream.Interface = In(stream.Signature(RAW, always_ready=True))
@@ -263,12 +260,8 @@ def _with_byte(crc: Value, byte: Value) -> Value:
 class RawLinkDevice(LinkDevice):
     """A :class:`~rtlstm.hdl.link.serial_link.LinkDevice` with :class:`RawSteps` beside the session.
 
-    The core is given the steps of both in the order in which they came whole.
-
-    Parameters
-    ----------
-    sized
-        See :class:`RawSteps`.
+    The core is given the steps of both in the order in which they came whole. For ``sized``, see
+    :class:`RawSteps`.
     """
 
     raw_i: stream.Interface = In(stream.Signature(RAW, always_ready=True))

@@ -151,10 +151,7 @@ class LinkSession(Component):
 class Responder(Component):
     """Sends answers and responses, and drops responses that the host has received.
 
-    Parameters
-    ----------
-    size
-        Bytes of the :class:`~rtlstm.hdl.link.memories.ResponseMemory`.
+    ``size`` is the size of the :class:`~rtlstm.hdl.link.memories.ResponseMemory` in bytes.
     """
 
     o: stream.Interface = Out(stream.Signature(BODY))

@@ -23,17 +23,9 @@ from rtlstm.spec.registers import IDENTITY
 class LinkDevice(CoreSide, CorePart):
     """The device's side of the protocol in ``docs/link.md``, on streams of bytes.
 
-    Parameters
-    ----------
-    crc_bits
-        See :class:`~rtlstm.hdl.link.framing.Crc32c`.
-    gapless
-        See :class:`~rtlstm.hdl.link.framing.CobsEncoder`.
-
-    Raises
-    ------
-    ConfigurationError
-        If a step is too large for the protocol.
+    For ``crc_bits``, see :class:`~rtlstm.hdl.link.framing.Crc32c`. For ``gapless``, see
+    :class:`~rtlstm.hdl.link.framing.CobsEncoder`. Raises ConfigurationError if a step is too large for the
+    protocol.
     """
 
     i: stream.Interface = In(stream.Signature(8))
@@ -128,10 +120,7 @@ class SerialPorts(Ports):
 class SerialLink(SerialPorts, CoreSide, CorePart):
     """The link on a UART; see :class:`LinkDevice`.
 
-    Parameters
-    ----------
-    divisor
-        Clock cycles per bit, perhaps a fraction.
+    ``divisor`` is the number of clock cycles per bit, perhaps a fraction.
     """
 
     def __init__(self, manifest: Manifest, divisor: Fraction | int) -> None:
@@ -153,10 +142,7 @@ class SerialLink(SerialPorts, CoreSide, CorePart):
 class LinkedCore(SerialPorts, Component):
     """A :class:`~rtlstm.hdl.core.core.Core` with a :class:`~rtlstm.hdl.link.serial_link.SerialLink`.
 
-    Parameters
-    ----------
-    divisor
-        Clock cycles per bit, at least 4.
+    ``divisor`` is the number of clock cycles per bit, at least 4.
     """
 
     def __init__(self, manifest: Manifest, divisor: int) -> None:

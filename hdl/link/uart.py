@@ -39,10 +39,7 @@ def _reload(cycles: Sequence[int], left: Signal) -> ValueLike:
 def check_divisor(divisor: Fraction | int) -> Fraction | int:
     """Return ``divisor``.
 
-    Raises
-    ------
-    ConfigurationError
-        If it is too small.
+    Raises ConfigurationError if it is too small.
     """
     if divisor < SMALLEST_DIVISOR:
         raise ConfigurationError(
@@ -130,10 +127,7 @@ class UartTransmitter(Component):
 class Uart(Component):
     """Receiver and transmitter of a serial port.
 
-    Parameters
-    ----------
-    divisor
-        Clock cycles per bit, perhaps a fraction, at least :data:`SMALLEST_DIVISOR`.
+    ``divisor`` is the number of clock cycles per bit, perhaps a fraction, at least :data:`SMALLEST_DIVISOR`.
     """
 
     rx: Signal = In(1)

@@ -138,10 +138,7 @@ class TcpPort(_RealPort):
 class UdpPort(_RealPort):
     """Datagrams to and from a board with Ethernet; they may be lost, doubled and reordered.
 
-    Raises
-    ------
-    DeviceError
-        If there is no such host.
+    Raises DeviceError if there is no such host.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -189,19 +186,8 @@ class UdpPort(_RealPort):
 class SpiPort(_RealPort):
     """SPI of this machine, mode 0, with a device that answers with zeros where it has nothing to send.
 
-    Parameters
-    ----------
-    path
-        Linux' file, such as ``/dev/spidev0.0``.
-    mhz
-        The clock.
-
-    Raises
-    ------
-    DeviceError
-        If it cannot be opened.
-    ToolError
-        If the package periphery is missing.
+    ``path`` is Linux' file, such as ``/dev/spidev0.0``. Raises DeviceError if it cannot be opened. Raises
+    ToolError if the package periphery is missing.
     """
 
     def __init__(self, path: str, mhz: float) -> None:

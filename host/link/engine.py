@@ -227,15 +227,8 @@ class LinkEngine:
 
     The caller passes received bytes to :meth:`receive`, sends what :meth:`transmit` returns, and calls
     :meth:`tick` at :attr:`deadline` at the latest. Times are seconds of any clock that never decreases.
-
-    Parameters
-    ----------
-    now
-        The time.
-    timeouts
-        How long to wait for each kind of answer.
-    seed
-        Makes session and numbers repeatable, for tests; from the system's entropy if None.
+    ``timeouts`` says how long to wait for each kind of answer. ``seed`` makes session and numbers repeatable,
+    for tests; from the system's entropy if None.
     """
 
     def __init__(self, now: float, timeouts: LinkTimeouts | None = None, seed: int | None = None) -> None:

@@ -136,12 +136,7 @@ def decode_values(data: bytes, size: int) -> IntArray:
 class StepCodec:
     """Packs a build's steps into requests that a device's link can hold.
 
-    Parameters
-    ----------
-    manifest
-        The build.
-    limits
-        What the device's link can hold.
+    ``limits`` is what the device's link can hold.
     """
 
     def __init__(self, manifest: Manifest, limits: Limits) -> None:

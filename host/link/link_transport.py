@@ -46,18 +46,10 @@ class LinkTransport(Transport):
     a dead link all further calls raise it again: close the transport and open another. The device
     may have executed steps after the last one that it answered.
 
-    Raises DeviceError if no device answers, or it speaks another version of the protocol.
-
-    Parameters
-    ----------
-    port
-        The port; the transport closes it, also if this constructor raises.
-    manifest
-        The build that the device holds.
-    timeouts
-        How long to wait for each kind of answer.
-    seed
-        Makes the session repeatable, for tests.
+    ``port`` is the port; the transport closes it, also if this constructor raises. ``manifest`` is the build
+    that the device holds. ``timeouts`` says how long to wait for each kind of answer. ``seed`` makes the
+    session repeatable, for tests. Raises DeviceError if no device answers, or it speaks another version of
+    the protocol.
     """
 
     def __init__(
@@ -253,12 +245,8 @@ def open_udp(
 ) -> LinkTransport:
     """Open ``udp:HOST`` or ``udp:HOST:PORT``.
 
-    Raises
-    ------
-    ConfigurationError
-        If ``argument`` is no host, or no host and port.
-    DeviceError
-        If no device answers.
+    Raises ConfigurationError if ``argument`` is no host, or no host and port. Raises DeviceError if no device
+    answers.
     """
     host, colon, port = argument.partition(":")
     if not host or (colon and not _is_port(port)):
@@ -271,12 +259,8 @@ def open_spi(
 ) -> LinkTransport:
     """Open ``spi:DEVICE`` or ``spi:DEVICE@MHZ``.
 
-    Raises
-    ------
-    ConfigurationError
-        If ``argument`` is no device, or the clock is no number above 0.
-    DeviceError
-        If it cannot be opened, or no device answers.
+    Raises ConfigurationError if ``argument`` is no device, or the clock is no number above 0. Raises
+    DeviceError if it cannot be opened, or no device answers.
     """
     path, _, clock = argument.partition("@")
     try:

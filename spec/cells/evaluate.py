@@ -60,14 +60,8 @@ def evaluate(
 ) -> list[V]:
     """Compute all operations, element-wise.
 
-    Parameters
-    ----------
-    gates
-        The pre-activations of each gate.
-    state
-        The old state; None for a cell that reads none.
-    parameters
-        The per-unit constants.
+    ``gates`` are the pre-activations of each gate. ``state`` is the old state; None for a cell that reads
+    none. ``parameters`` are the per-unit constants.
     """
     values: list[Any] = []
     for at, operation in enumerate(arithmetic.operations):

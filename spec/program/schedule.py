@@ -319,12 +319,8 @@ def step_cycles(
 class WaveRun:
     """Walks through the steps of a program with a wave-front, as far as their inputs are known.
 
-    Parameters
-    ----------
-    timeline
-        That of the program, from an idle core on.
-    ready
-        Whether the stream's partial sums are valid.
+    ``timeline`` is that of the program, from an idle core on. ``ready`` says whether the stream's partial
+    sums are valid.
     """
 
     def __init__(self, timeline: Timeline, ready: bool) -> None:

@@ -56,13 +56,8 @@ class Split(NamedTuple):
 def split_module(module: nn.Module, options: ReadOptions, name: str | None, calls: Sequence[Any]) -> Split:
     """Divide a module; ``calls`` are arguments that it gets, pairs of a tuple and a dictionary.
 
-    Raises
-    ------
-    ConfigurationError
-        If the module is not in evaluation mode or has modules of brevitas, or ``lstm`` names no part that is
-        called once.
-    ModelError
-        If the core can compute no part of it.
+    Raises ConfigurationError if the module is not in evaluation mode or has modules of brevitas, or ``lstm``
+    names no part that is called once. Raises ModelError if the core can compute no part of it.
     """
     if module.training:
         raise ConfigurationError(
@@ -151,10 +146,7 @@ def _looped(module: nn.Module, options: ReadOptions, name: str | None, calls: Se
     """Divide a module with a loop over steps, of which some are traced. What stands behind the core must not
     depend on how many these are: its results are compared with the module's.
 
-    Raises
-    ------
-    ModelError
-        If there is no such loop, or the module cannot be divided.
+    Raises ModelError if there is no such loop, or the module cannot be divided.
     """
     wanted = [run_model(module, args, kwargs) for args, kwargs in calls]
     unrolled: list[str] = []
@@ -195,10 +187,7 @@ def _planned(source: Any, plan: Callable[[Cut], "_Plan"], options: ReadOptions, 
 class Program:
     """An exported program, or the path of one, as a module to be divided.
 
-    Raises
-    ------
-    ModelError
-        If the file is damaged.
+    Raises ModelError if the file is damaged.
     """
 
     def __init__(self, source: Any) -> None:

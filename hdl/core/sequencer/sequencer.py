@@ -39,13 +39,9 @@ _OF_PROGRAM = ("step", "stopped", "program_window", "program_write", "program_da
 class Sequencer(ProgramPart):
     """Issues the program's operations in order.
 
-    Whether a word may be issued is decided one cycle ahead, so that little stands between two
-    registers; what it depends on is announced a cycle ahead, too.
-
-    Parameters
-    ----------
-    steps
-        What decides which step comes next; a subclass has its ports ``outside``, too.
+    Whether a word may be issued is decided one cycle ahead, so that little stands between two registers; what
+    it depends on is announced a cycle ahead, too. ``steps`` is what decides which step comes next; a subclass
+    has its ports ``outside``, too.
     """
 
     step: Struct = In(lambda fields: program_store(fields.manifest).step_layout)

@@ -141,13 +141,7 @@ def exceeds(a: Value, b: Value) -> Value:
 
 
 class Steps(Component):
-    """Decides which step comes next, when it begins and with which operation; knows its stream and vectors.
-
-    Parameters
-    ----------
-    fields
-        The fields of the build's operations.
-    """
+    """Decides which step comes next, when it begins and with which operation; knows stream and vectors."""
 
     step: Struct = In(lambda fields: program_store(fields.manifest).step_layout)
     """What is loaded of a step."""
