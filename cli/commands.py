@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from rtlstm.spec.errors import ToolError
-from rtlstm.tools.collection import no_collection
+from rtlstm.tools import no_collection
 
 
 def _without_types(parameters: list[Any]) -> list[Any]:

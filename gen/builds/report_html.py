@@ -31,7 +31,7 @@ from rtlstm.gen.pictures.timeline import activities, draw_activity
 from rtlstm.spec.files import write_file
 from rtlstm.spec.layout import part_slices
 from rtlstm.spec.manifest import Manifest
-from rtlstm.tools.collection import no_collection
+from rtlstm.tools import no_collection
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -36,8 +36,8 @@ from rtlstm.spec.family import FAMILIES, GENERIC
 from rtlstm.spec.inventory import ActivationSpec, constant_tables, link_limits
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import ceil_log2
+from rtlstm.tools import no_collection
 from rtlstm.tools.cache import CacheError, cached, digest, load_cached
-from rtlstm.tools.collection import no_collection
 
 # Processes are converted to assignments and flip-flops, because Icarus leaves some combinational always
 # blocks at X. In between, the netlist is changed for linters.
