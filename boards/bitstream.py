@@ -94,27 +94,13 @@ def make_bitstream(
 ) -> Bitstream:
     """Make a bitstream and leave it in ``folder``, with Verilog, constraints and logs.
 
-    Parameters
-    ----------
-    core
-        The build's Verilog.
-    requested_mhz
-        The core's clock that was asked for; ``timing`` has the one that the PLL makes. If None, the design is
-        placed and routed for a high one. The PLL then gets the setting just below what the best seed has
-        reached, and the same is placed and routed again.
-    seeds
-        The best of these is taken.
-    insist
-        Run place and route even if the design has more carry chains than any that is known to route.
-    logic
-        As for :func:`~rtlstm.boards.top.board_verilog`.
-
-    Raises
-    ------
-    ConfigurationError
-        If the design does not fit the device.
-    ToolError
-        If a tool is missing or fails; place and route, with all seeds.
+    ``core`` is the build's Verilog. ``requested_mhz`` is the core's clock that was asked for; ``timing`` has
+    the one that the PLL makes. If None, the design is placed and routed for a high one. The PLL then gets the
+    setting just below what the best of the ``seeds`` has reached, and the same is placed and routed again.
+    With ``insist`` place and route is run even if the design has more carry chains than any that is known to
+    route. ``logic`` is that of :func:`~rtlstm.boards.top.board_verilog`. Raises ConfigurationError if the
+    design does not fit the device. Raises ToolError if a tool is missing or fails; place and route, with all
+    seeds.
     """
     first = at_clock(board, timing, board.chosen.target_mhz) if requested_mhz is None else timing
     last = board.family.need_bitstream()

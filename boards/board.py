@@ -256,25 +256,12 @@ def find_timing(
 ) -> BoardTiming:
     """Choose a board's PLL, which makes the core's clock, and the line of its link.
 
-    Parameters
-    ----------
-    clock_mhz
-        The core's clock; the PLL's is the nearest that is not above it.
-    alike
-        Choose among settings that can replace each other in a placed design.
-    baud
-        The baud rate; by default the fastest of :data:`BAUD_RATES` that the board can do, or its fastest.
-    ethernet
-        The board's addresses, if its link is on Ethernet.
-    spi
-        Whether its link is on SPI.
-    raw
-        Whether a link on SPI has the raw mode; that on Ethernet has what ``ethernet`` says.
-
-    Raises
-    ------
-    ConfigurationError
-        If the PLL cannot make the clock, or the UART the baud rate, or the board has no such link.
+    The PLL's clock is the nearest that is not above ``clock_mhz``; with ``alike`` it is chosen among settings
+    that can replace each other in a placed design. ``baud`` is by default the fastest of :data:`BAUD_RATES`
+    that the board can do, or its fastest. ``ethernet`` has the board's addresses, if its link is on Ethernet;
+    ``spi`` says whether it is on SPI, and ``raw`` whether it has the raw mode there. Raises
+    ConfigurationError if the PLL cannot make the clock, or the UART the baud rate, or the board has no such
+    link.
     """
     # What a user types is decimal: 0.1 MHz is meant to be 100 kHz, not the float next to it.
     pll = board.find_pll(Fraction(str(clock_mhz)) * 1_000_000, alike=alike)

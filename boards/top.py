@@ -274,25 +274,15 @@ def _add_reset(m: Module, locked: Value, button: Value | None) -> None:
 def board_verilog(
     board: Board, manifest: Manifest, timing: BoardTiming, core: str, logic: Component | None = None
 ) -> str:
-    """Generate the Verilog of a board's top, with its own primitives, without the core.
+    """Generate the Verilog of a board's top, with its own primitives, without the core, whose Verilog is
+    given.
 
-    Parameters
-    ----------
-    core
-        The core's Verilog.
-    logic
-        Your own logic in place of the link, for a timing of :func:`~rtlstm.boards.board.find_logic_timing`.
-        Its ports are those of :class:`~rtlstm.hdl.core.core.CoreSide`, one of the same name for each pin, and
-        perhaps ``leds`` with a bit for each. It is in the core's clock domain.
-
-    Raises
-    ------
-    ConfigurationError
-        If a pin or an input of the core has no port in the logic, or there is a link and logic, or neither.
-    BuildError
-        If the core's ports cannot be read.
-    ToolError
-        If Yosys is missing.
+    ``logic`` is your own in place of the link, for a timing of
+    :func:`~rtlstm.boards.board.find_logic_timing`. Its ports are those of
+    :class:`~rtlstm.hdl.core.core.CoreSide`, one of the same name for each pin, and perhaps ``leds`` with a
+    bit for each. It is in the core's clock domain. Raises ConfigurationError if a pin or an input of the core
+    has no port in the logic, or there is a link and logic, or neither. Raises BuildError if the core's ports
+    cannot be read. Raises ToolError if Yosys is missing.
     """
     if (logic is None) == (timing.link == "logic"):
         raise ConfigurationError("a board's top must have a link or your own logic, and not both")

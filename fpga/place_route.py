@@ -78,13 +78,9 @@ def route_seeds(
 ) -> tuple[list[Routed], dict[int, str]]:
     """Route with each seed, ``jobs`` of them at once; ``route`` takes ``seed`` and ``stop``.
 
-    Returns
-    -------
-    list of Routed
-        Results of the seeds that route.
-    dict
-        The errors of the others: UnroutedError or TimeLimitError. If all fail, the first one's is raised.
-        Any other error, which all seeds may share, ends the others at once.
+    Returns the results of the seeds that route, and the errors of the others: UnroutedError or
+    TimeLimitError. If all fail, the first one's is raised. Any other error, which all seeds may share, ends
+    the others at once.
     """
     stop = Event()
     found: list[Routed] = []
@@ -213,20 +209,9 @@ def route_with_rip_up(
     when three passes in a row were no better. If one of its passes was better than all that is complete,
     rip-up begins once more and aims at that pass's clock, where it ends.
 
-    Parameters
-    ----------
-    run
-        Runs nextpnr in ``work``. A ToolError, such as the end of the time, ends the search; it is raised if
-        no route is complete.
-    report
-        The name of nextpnr's report, one of ``results``, the files that a route writes.
-
-    Returns
-    -------
-    float
-        The seconds of all runs.
-    str
-        The name of the log of the best route.
+    ``run`` runs nextpnr in ``work``. A ToolError of it, such as the end of the time, ends the search; it is
+    raised if no route is complete. ``report`` is the name of nextpnr's report, one of ``results``, the files
+    that a route writes. Returns the seconds of all runs, and the name of the log of the best route.
     """
     placed = work / "placed.json"
     placement = ["--json", placed.name, "--no-pack", "--no-place"]
@@ -293,27 +278,16 @@ def place_and_route(
 ) -> Routed:
     """Place and route with one seed, or take the stored result of the same run.
 
+    Log and nextpnr's report are in ``folder``, named after the seed; messages have the number of ``seeds``
+    that are tried. ``other_mhz`` is the highest frequency that a design's other clocks need, if it has any:
+    each needs no more than what its constraint says. With ``rip_up`` wires that are too slow are routed again
+    (:func:`route_with_rip_up`). When ``minutes`` are over, rip-up ends and the best complete route is the
+    result. ``pins`` is a board's constraint file: all pins must be in it, and the results have the file that
+    the bitstream is packed from. ``spatial`` says whether the build is spatial, for the advice where it does
+    not fit.
+
     Raises ConfigurationError if the design does not fit. Raises TimeLimitError if no route is complete within
     ``minutes``. Raises UnroutedError if nextpnr fails in routing. Raises ToolError if it fails otherwise.
-
-    Parameters
-    ----------
-    folder
-        Folder for log and nextpnr's report, which are named after the seed.
-    seeds
-        The number of seeds that are tried, for messages.
-    other_mhz
-        The highest frequency that a design's other clocks need, if it has any: each needs no more than what
-        its constraint says.
-    rip_up
-        Whether wires that are too slow are routed again (:func:`route_with_rip_up`).
-    minutes
-        The time for this seed. When it is over, rip-up ends and the best complete route is the result.
-    pins
-        A board's constraint file. If given, all pins must be in it, and the results have the file that the
-        bitstream is packed from.
-    spatial
-        Whether the build is spatial, for the advice where it does not fit.
     """
     on_board = pins is not None
     options = nextpnr_options(chosen, target_mhz, router, placer, on_board=on_board)

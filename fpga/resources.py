@@ -227,20 +227,10 @@ def check_chains(
 ) -> None:
     """Check the carry chains of a synthesised design: place and route could search for hours in vain.
 
-    Raises ConfigurationError if the design has more chains than any that was routed.
-
-    Parameters
-    ----------
-    netlist
-        The netlist of the whole design, in Yosys's JSON.
-    insist
-        Refuse only designs for which the device has too few tiles.
-    board
-        The board's name, or empty.
-    cores
-        The design's cores side by side.
-    spatial
-        Whether they are spatial builds, for the advice.
+    ``netlist`` is that of the whole design, in Yosys's JSON. With ``insist`` only designs are refused for
+    which the device has too few tiles. ``board`` is the board's name, or empty; ``cores`` stand side by side,
+    and are ``spatial`` builds or not, for the advice. Raises ConfigurationError if the design has more chains
+    than any that was routed.
     """
     if device.chain_tiles is None:
         return

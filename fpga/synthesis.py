@@ -208,20 +208,10 @@ def synthesise(
 ) -> Synthesis:
     """Synthesise a core and the top around it, or take the stored result of the same synthesis.
 
-    Raises BuildError if the core's ports cannot be read. Raises ToolError if Yosys fails.
-
-    Parameters
-    ----------
-    verilog, name
-        The core, and its module.
-    folder
-        Folder for log, script and the top's Verilog.
-    multipliers
-        Whether to use DSP blocks.
-    cores
-        Cores side by side in the harness. Each is the same netlist.
-    top
-        The top around the core; by default the harness, which needs three pins.
+    ``verilog`` and ``name`` are the core and its module. Log, script and the top's Verilog are in ``folder``.
+    ``multipliers`` says whether to use DSP blocks. There are ``cores`` side by side in the harness, each the
+    same netlist. ``top`` is by default the harness, which needs three pins. Raises BuildError if the core's
+    ports cannot be read. Raises ToolError if Yosys fails.
     """
     ports = read_ports(verilog, name)
     top = top or Top(HARNESS, harness(name, ports, cores))

@@ -105,26 +105,12 @@ def run_logged(
 ) -> float:
     """Run Yosys or nextpnr, which write their own logs, and return the seconds that it took.
 
-    Raises TimeLimitError if the tool has not ended before the deadline. Raises ToolError if it cannot be
-    started or fails; the message has its reason and the path of the log.
-
-    Parameters
-    ----------
-    folder
-        The working folder.
-    log
-        Path for the tool's log; the tool writes it under the same name in ``folder``. If the tool
-        fails, its other output is kept beside the log, with the ending ``.txt``.
-    what
-        Begins the sentence of an error.
-    watch
-        Called with each new part of the log.
-    progress
-        Called when the tool is compiled for its first use.
-    stop
-        Ends the tool when it is set.
-    deadline
-        The time of ``time.monotonic()`` that ends the tool.
+    The tool works in ``folder``, and writes its log there under the name of ``log``, the path for it. If it
+    fails, its other output is kept beside the log, with the ending ``.txt``. ``what`` begins the sentence of
+    an error. ``watch`` is called with each new part of the log, ``progress`` when the tool is compiled for
+    its first use. ``stop`` ends the tool when it is set, ``deadline`` when ``time.monotonic()`` comes to it.
+    Raises TimeLimitError if the tool has not ended before. Raises ToolError if it cannot be started or fails;
+    the message has its reason and the path of the log.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     printed = log.with_suffix(".txt")

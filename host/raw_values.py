@@ -74,24 +74,10 @@ def quantise(
 ) -> tuple[IntArray, int]:
     """Quantise floats to integers of ``format``, or check integers that are codes already.
 
-    Raises InputError if a float is not finite or an integer is out of range.
-
-    Parameters
-    ----------
-    name
-        For messages.
-    array
-        From :func:`as_numbers`, of any shape.
-    format
-        Format of the result; floats are rounded half up and saturate.
-    lowest
-        Smallest code accepted; ``-format.maximum`` by default.
-    scale
-        The function that returns what is quantised of floats; by default they are themselves.
-
-    Returns
-    -------
-    The integers, and how many floats were saturated.
+    Floats of any shape, from :func:`as_numbers`, are rounded half up and saturate; ``scale`` returns what is
+    quantised of them, by default themselves. Codes are at least ``lowest``, by default ``-format.maximum``.
+    ``name`` is for messages. Returns the integers, and how many floats were saturated. Raises InputError if a
+    float is not finite or an integer is out of range.
     """
     if is_raw(array):
         format.check(name, array, lowest)

@@ -111,23 +111,12 @@ class StateFormats:
     def parse(
         self, state: Any, batch: int | None, raw: bool | None = None
     ) -> tuple[LayerArrays, LayerArrays, tuple[Saturations, Saturations]]:
-        """Turn a caller's ``(h, c)`` into integers.
+        """Turn a caller's ``(h, c)`` into integers, in the structure that :meth:`present` gives.
 
-        Raises InputError if shape, type or values are wrong.
-
-        Parameters
-        ----------
-        state
-            ``h`` and ``c`` in the structure that :meth:`present` gives.
-        batch
-            Number of sequences N, or None for arrays without that axis.
-        raw
-            Whether integers are expected (True) or floats (False); None takes either.
-
-        Returns
-        -------
-        h and cell states as arrays ``(N, H_l)`` (N = 1 without a batch), and which values of a
-        caller's h and c saturated.
+        ``batch`` is the number of sequences N, or None for arrays without that axis. ``raw`` says whether
+        integers are expected (True) or floats (False); None takes either. Returns h and cell states as arrays
+        ``(N, H_l)`` (N = 1 without a batch), and which values of a caller's h and c saturated. Raises
+        InputError if shape, type or values are wrong.
         """
         if isinstance(state, np.ndarray) or not isinstance(state, Sequence) or len(state) != 2:
             count = f" of {len(state)}" if isinstance(state, tuple | list) else ""

@@ -223,23 +223,13 @@ def run_tests(
     variables: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> TestRun:
-    """Run the cocotb tests of a Python file on a design.
+    """Run the cocotb tests of a Python file, ``module``, on a design.
 
-    Raises ConfigurationError if the file holds no such test, or the design cannot be used. Raises ToolError
-    if cocotb or the simulator is missing, or fails.
-
-    Parameters
-    ----------
-    module
-        The Python file.
-    folder
-        The build that :class:`rtlstm.cocotb.Core` takes by default.
-    run_folder
-        Where log, results and waveforms are written; the simulator's current folder.
-    tests
-        A regular expression: only tests whose names have it are run.
-    variables
-        More environment variables for the tests.
+    ``folder`` is the build that :class:`rtlstm.cocotb.Core` takes by default. Log, results and waveforms are
+    written to ``run_folder``, the simulator's current folder. ``tests`` is a regular expression: only tests
+    whose names have it are run. ``variables`` are more environment variables for the tests. Raises
+    ConfigurationError if the file holds no such test, or the design cannot be used. Raises ToolError if
+    cocotb or the simulator is missing, or fails.
     """
     program = compile_design(design, simulator, waves, progress)
     run_folder.mkdir(parents=True, exist_ok=True)

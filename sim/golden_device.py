@@ -131,21 +131,8 @@ class _MemoryWindow:
 class GoldenDevice(Transport):
     """A device that computes with the golden model.
 
-    Parameters
-    ----------
-    folder
-        The build folder; unused, because the manifest says everything.
-    manifest
-        The build.
-    argument
-        Must be empty.
-    progress
-        Unused.
-
-    Raises
-    ------
-    ConfigurationError
-        If ``argument`` is not empty.
+    The manifest says everything: the build's ``folder`` and ``progress`` are unused. Raises
+    ConfigurationError if ``argument`` is not empty.
     """
 
     takes_sequences = True

@@ -25,28 +25,16 @@ _STOP, _HANG_UP = b"s", b"h"
 class PortServer(Closing):
     """Offers a port to one program at a time: by a pseudo-terminal, a TCP port or a UDP port.
 
-    It serves in a thread, from its creation to :meth:`close`. A second TCP connection is closed, as a serial
-    port that is in use cannot be opened, at the first pause of whoever is connected. What is written to the
-    terminal meanwhile is lost.
+    It serves in a thread, from its creation to :meth:`close`, and closes ``port``, a simulated board's or any
+    other, perhaps with faults. A second TCP connection is closed, as a serial port that is in use cannot be
+    opened, at the first pause of whoever is connected. What is written to the terminal meanwhile is lost.
 
-    Raises ConfigurationError if the port is taken.
-
-    Parameters
-    ----------
-    port
-        A simulated board's port or any other, perhaps with faults; the server closes it.
-    terminal
-        Whether to make a pseudo-terminal.
-    tcp, udp
-        Port to listen at, on this machine alone; 0 for any, None for none. Datagrams go to whoever sent the
-        last one.
-    span
-        Seconds of the port's time between two checks of who is connected.
-    transfer
-        Makes a raw transfer and returns the bytes that come meanwhile: then each datagram is one, and is
-        answered with these.
-    linger
-        Seconds after a byte in which the port's time goes on without a pause: a board may have more to send.
+    There is a pseudo-terminal if ``terminal`` is set. ``tcp`` and ``udp`` are ports to listen at, on this
+    machine alone; 0 for any, None for none. Datagrams go to whoever sent the last one. ``span`` is the time
+    in seconds, of the port's, between two checks of who is connected. ``transfer`` makes a raw transfer and
+    returns the bytes that come meanwhile: then each datagram is one, and is answered with these. The port's
+    time goes on without a pause for ``linger`` seconds after a byte: a board may have more to send. Raises
+    ConfigurationError if the port is taken.
     """
 
     def __init__(

@@ -244,14 +244,10 @@ def run_float(
 ) -> FloatResult:
     """Run ``x`` of shape ``(T, N, inputs)`` through the float network.
 
-    Parameters
-    ----------
-    state
-        Initial h of each pseudo-layer and c of each that has one, ``(N, ...)``; zeros if None.
-    lengths
-        Valid steps of each sequence, ``(N,)``; all if None. A reverse direction begins at the last valid one.
-    cell_limit
-        Magnitude at which the stored c saturates, as in the hardware's format; no limit if None.
+    ``state`` has the initial h of each pseudo-layer and c of each that has one, ``(N, ...)``; zeros if None.
+    ``lengths`` are the valid steps of each sequence, ``(N,)``; all if None: a reverse direction begins at the
+    last valid one. The stored c saturates at the magnitude ``cell_limit``, as in the hardware's format, if
+    that is not None.
     """
     values = np.asarray(x, dtype=np.float64)
     steps, batch, _ = values.shape

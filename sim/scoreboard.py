@@ -39,19 +39,12 @@ class Prediction(ABC):
 
     @abstractmethod
     def complete(self, beats: Sequence[int], stream: int, suppress: bool, last: bool) -> list[int]:
-        """Take a step whose input is complete.
+        """Take a step whose input is complete: the cycles that accepted its beats, and whether it ends a
+        sequence.
 
-        Parameters
-        ----------
-        beats
-            The cycles that accepted its beats.
-        last
-            Whether it ends a sequence, for a build that takes whole ones.
-
-        Returns
-        -------
-        The cycle that offers the last output beat, of each step that is known now, in the steps' order. A
-        suppressed step has a number, too, which means nothing. ``LATER`` if it depends on inputs to come.
+        Only a build that takes whole sequences has these ends. Returns the cycle that offers the last output
+        beat, of each step that is known now, in the steps' order. A suppressed step has a number, too, which
+        means nothing. ``LATER`` if it depends on inputs to come.
         """
 
     def given(self, now: int) -> int:

@@ -255,29 +255,15 @@ def sequences_first(
 ) -> bool:
     """Return whether data have sequences before steps, ``(N, T, I)``, and not ``(T, N, I)``.
 
-    Raises InputError if ``given`` is no flag.
+    ``what`` names the data in messages, and only the shape of ``x`` matters. ``given`` is what the caller
+    says, as ``batch_first``; ``known`` is what the model says; each is None if it does not tell.
+    ``per_sequence`` has lengths or states, if the caller gave them: a check that there is one for each
+    sequence tells the order, unless there are as many steps as sequences. ``told`` has been told before, and
+    is not told again. ``stacklevel`` is that of :func:`warnings.warn`, where 2 is the caller of this
+    function.
 
-    Parameters
-    ----------
-    what
-        What the data are, for messages.
-    x
-        The data; only their shape matters.
-    given
-        What the caller says, as ``batch_first``; None for nothing.
-    known
-        What the model says; None if it does not tell, such as a file of tensors.
-    per_sequence
-        Lengths or states, if the caller gave them: a check that there is one for each sequence tells the
-        order, unless there are as many steps as sequences.
-    told
-        What has been told before, and is not told again.
-    stacklevel
-        As for :func:`warnings.warn`, where 2 is the caller of this function.
-    Warns
-    -----
-    LayoutWarning
-        If nothing tells the order: then data are read as ``(T, N, I)``.
+    Warns with a LayoutWarning if nothing tells the order: then data are read as ``(T, N, I)``. Raises
+    InputError if ``given`` is no flag.
     """
     if given is not None:
         return as_flag("batch_first", given)

@@ -32,22 +32,11 @@ from rtlstm.spec.registers import Region
 
 
 def pack_fields(values: ArrayLike, bits: int, signed: bool = True) -> WordArray:
-    """Pack integers side by side, the first in the least significant bits.
+    """Pack integers side by side into words of 32 bits, the first in the least significant bits.
 
-    Raises ImageError if a value does not fit.
-
-    Parameters
-    ----------
-    values
-        Integers of shape ``(..., n)`` that fit in ``bits`` bits.
-    bits
-        Width of a field, at most 62.
-    signed
-        Two's complement fields instead of unsigned ones.
-
-    Returns
-    -------
-    Words of shape ``(..., ceil(n * bits / 32))``; bits past the last field are 0.
+    ``values``, ``(..., n)``, fit in ``bits`` bits, at most 62, in two's complement if they are ``signed``.
+    The words are ``(..., ceil(n * bits / 32))``; bits past the last field are 0. Raises ImageError if a value
+    does not fit.
     """
     values = np.asarray(values, dtype=np.int64)
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)

@@ -105,27 +105,14 @@ class TorchLayers(torch.nn.Module):
         squares: Squares | None = None,
         ranges: RangeTensors | None = None,
     ) -> tuple[Any, LayerStates]:
-        """Run whole sequences.
+        """Run whole sequences of ``x``, ``(T, N, inputs)``, multiples of the input's step, from ``state`` on.
 
-        Parameters
-        ----------
-        arrays
-            Of each layer, as :class:`rtlstm.train.rows.LayerRows` gives them.
-        x
-            ``(T, N, inputs)``: multiples of the input's step.
-        state
-            Before the first step.
-        alive
-            Where sequences have steps, ``(T, N, 1)``; None if everywhere.
-        rounding
-            False computes the float network of these arrays.
-        seen
-            Takes the outputs of each recurrent layer by its index, ``(T, N, values)``.
-        squares
-            Takes sums of squares of what is multiplied, if nothing is rounded. Padding counts as it is, and
-            sequences that have ended with their last h.
-        ranges
-            Logarithms of the ranges that are trained.
+        ``arrays`` are those of each layer, as :class:`rtlstm.train.rows.LayerRows` gives them; ``ranges`` has
+        the logarithms of the ranges that are trained. ``alive`` says where sequences have steps, ``(T, N,
+        1)``; None if everywhere. Without ``rounding`` it computes the float network of these arrays. ``seen``
+        takes the outputs of each recurrent layer by its index, ``(T, N, values)``. ``squares`` takes sums of
+        squares of what is multiplied, if nothing is rounded. Padding counts as it is, and sequences that have
+        ended with their last h.
         """
         run = _Run(alive, rounding, {} if seen is None else seen, squares, ranges)
         h, c = list(state[0]), list(state[1])

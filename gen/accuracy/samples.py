@@ -49,20 +49,12 @@ class Samples:
     ) -> Self:
         """Check inputs.
 
-        Raises InputError if they are not finite numbers of such a shape, or lengths do not fit them.
-
-        Parameters
-        ----------
-        x
-            Floats, ``(T, inputs)`` or ``(T, N, inputs)``; ``(N, T, inputs)`` if ``batch_first``.
-        lengths
-            Valid steps of each sequence, ``(N,)``; all if None.
-        frames
-            The model's frames in a step of so many inputs; ``x`` and lengths may be in frames.
-        window
-            The network's, in whose steps ``x`` may be.
-        pad
-            Where the padding of sequences shorter than T stands, as for a build's ``run``.
+        ``x`` has floats, ``(T, inputs)`` or ``(T, N, inputs)``; ``(N, T, inputs)`` if ``batch_first``.
+        ``lengths`` are the valid steps of each sequence, ``(N,)``; all if None. There are ``frames`` of the
+        model in a step of so many inputs; ``x`` and lengths may be in frames. ``x`` may be in steps of the
+        network's ``window``. ``pad`` says where the padding of sequences shorter than T stands, as for a
+        build's ``run``. Raises InputError if they are not finite numbers of such a shape, or lengths do not
+        fit them.
         """
         array = as_numbers("x", x)
         if array.dtype.kind != "f":

@@ -66,37 +66,16 @@ def measure_build(
     page: Path | None = None,
     progress: Progress | None = None,
 ) -> ErrorReport:
-    """Measure the errors of a build against float.
+    """Measure the errors of a build against float; its report and page get what was found.
+
+    Data, model and labels are those of :meth:`rtlstm.Build.accuracy`; ``reading`` says how the model is read,
+    as it was for the build. If there is no model, float is the network of the build's rounded weights.
+    ``page`` is where to write the report's page instead; the build is not changed then. ``progress`` is
+    called as ``progress(what, done, total)``.
 
     Raises BuildError if the folder is not a build, or is damaged. Raises ImageError if the build's weights
     are damaged. Raises InputError if inputs, labels or model do not fit the build. Raises ModelError if the
     model cannot be read or is not supported.
-
-    Parameters
-    ----------
-    folder
-        A build. Its ``report.json`` and ``report.html`` get what was found.
-    x, lengths, batch_first, pad
-        See :class:`rtlstm.gen.accuracy.samples.Samples`; the order is by default the model's. Order and
-        padding are those of the calibration data, too.
-    state
-        The states ``(h_0, c_0)`` in which the sequences of ``x`` begin, as a build's ``run`` takes them; by
-        default that of the model.
-    model
-        The model that it was generated from, as :func:`rtlstm.compile` takes it. If None, float is the
-        network of the build's rounded weights: what rounding them costs is not included, and other widths
-        cannot be tried.
-    calibration, calibration_lengths, calibration_state
-        The data that calibrated the build. Other widths are tried with them, as ``generate`` does it, so they
-        are tried only if these are given.
-    reading
-        How the model is read, as it was for the build.
-    labels
-        See :meth:`rtlstm.gen.accuracy.samples.Labels.of`.
-    page
-        Where to write the report's page instead; the build is not changed then.
-    progress
-        Called as ``progress(what, done, total)``.
     """
     manifest = Manifest.load(folder)
     report = BuildReport.load(folder)

@@ -159,10 +159,7 @@ class BoardOptions(Record):
     def ethernet(self) -> Ethernet | None:
         """The addresses of a board on Ethernet; None if its link is the serial port.
 
-        Raises
-        ------
-        ConfigurationError
-            If one is no address, or options for both links are given.
+        Raises ConfigurationError if one is no address, or options for both links are given.
         """
         if self.spi and self.baud is not None:
             raise ConfigurationError("a board on SPI has no serial port; leave out `baud` or `spi`")

@@ -285,24 +285,16 @@ def generate_build(
 def generate(request: BuildRequest, folder: Path, progress: Progress | None = None) -> Manifest:
     """Generate a build: manifest, Verilog, weight image and report. Same input, same bytes.
 
+    ``folder`` is new, empty, or a build that is replaced. It appears or changes only when everything is done.
+    Results of ``rtlstm implement`` and ``bitstream`` in a former build are removed, each with a
+    ``ReplacedWarning``. ``progress`` is called as ``progress(what, done, total)``. Warns with a LayoutWarning
+    if neither the model nor ``batch_first`` tells the order of calibration data's three axes.
+
     Raises BuildError if ``folder`` holds anything but a build, or the device's folder is no build. Raises
     ConfigurationError if name, formats, parameters or capacities cannot be built, or nothing fits the device.
     If an existing device cannot hold the network: the message names the capacity or, for a fixed program, the
     layer that differs or the sum that does not fit. If it has changed since the network was prepared for it.
     Raises InputError if the calibration data do not fit the network. Raises ToolError if Yosys fails.
-
-    Parameters
-    ----------
-    folder
-        New, empty, or a build that is replaced. It appears or changes only when everything is done. Results
-        of ``rtlstm implement`` and ``bitstream`` in a former build are removed, each with a
-        ``ReplacedWarning``.
-    progress
-        Called as ``progress(what, done, total)``.
-    Warns
-    -----
-    LayoutWarning
-        If neither the model nor ``batch_first`` tells the order of calibration data's three axes.
     """
     target, former = check_target(folder), former_results(folder)
     network, source, trained = request.network, request.source, request.trained

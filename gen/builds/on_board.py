@@ -78,21 +78,12 @@ class OnBoard:
     ) -> Self:
         """Choose clock and line of a build on a board.
 
-        Raises BuildError if ``folder`` is not a build, or is damaged. Raises ConfigurationError if the build
-        is not for the board's device, or the board cannot do what is asked.
-
-        Parameters
-        ----------
-        clock_mhz
-            By default the fastest: a bitstream's is found by place and route.
-        baud
-            By default the fastest usual rate.
-        ethernet
-            The board's addresses, if its link is on Ethernet and not on its serial port.
-        spi
-            Whether it is on SPI.
-        raw
-            Whether it has the raw mode there; on Ethernet, ``ethernet`` says it.
+        ``clock_mhz`` is by default the fastest: a bitstream's is found by place and route. ``baud`` is by
+        default the fastest usual rate. ``ethernet`` has the board's addresses, and whether it has the raw
+        mode, if its link is on Ethernet and not on its serial port; ``spi`` says whether it is on SPI, and
+        ``raw`` whether it has the raw mode there. Raises BuildError if ``folder`` is not a build, or is
+        damaged. Raises ConfigurationError if the build is not for the board's device, or the board cannot do
+        what is asked.
         """
         manifest, target = Manifest.load(folder), find_board(board)
         link_limits(manifest)

@@ -387,19 +387,11 @@ def convolve_step(
 ) -> Dense:
     """Return a convolution over the ``frames`` of a step, with zeros around them, as a dense layer.
 
-    The layer reads the frames side by side, the oldest first, and gives its own frames so,
-    ``(frames + 2 * padding - taps) // stride + 1`` of them. A weight stands once for each frame that it
-    computes. What does not reach a frame is zero: with ``skip_zeros`` most of it is neither stored nor
-    multiplied.
-
-    Raises ModelError if the weights have other shapes, or the convolution gives no frame.
-
-    Parameters
-    ----------
-    weight
-        ``(outputs, inputs, taps)``, as PyTorch and ONNX have it.
-    bias
-        ``(outputs,)``.
+    The layer reads the frames side by side, the oldest first, and gives its own frames so, ``(frames + 2 *
+    padding - taps) // stride + 1`` of them. A weight stands once for each frame that it computes. What does
+    not reach a frame is zero: with ``skip_zeros`` most of it is neither stored nor multiplied. ``weight`` is
+    ``(outputs, inputs, taps)``, as PyTorch and ONNX have it, ``bias`` is ``(outputs,)``. Raises ModelError if
+    the weights have other shapes, or the convolution gives no frame.
     """
     taps = to_float64(np.asarray(weight), f"{name}: weight")
     offset = to_float64(np.asarray(bias), f"{name}: bias")

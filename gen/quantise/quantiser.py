@@ -280,28 +280,19 @@ def quantise(
 ) -> QuantizedNetwork:
     """Quantise a network.
 
-    Raises InputError if the calibration data, their lengths or their states do not fit the network. Raises
-    ConfigurationError if the formats asked for cannot be built, or the network does not fit the device.
+    ``calibration`` has typical inputs, ``(T, inputs)`` or ``(T, N, inputs)``, or is a checked ``Calibration``
+    with its lengths. It sets three things: the input range and the factors of small features
+    (:mod:`rtlstm.gen.quantise.plan`; no factors if the settings state a range), the ranges of unbounded
+    results, with a margin of a quarter, and the cell state's range (:mod:`rtlstm.gen.quantise.ranges`).
+    Without calibration data, a run on random inputs sets ranges where the weights give no bound. ``lengths``
+    are the valid steps of each of its sequences, ``(N,)``; all if None. ``state`` has their initial states,
+    ``(h_0, c_0)`` as a build's ``run`` takes them; zeros if None.
 
-    Parameters
-    ----------
-    calibration
-        Typical inputs, ``(T, inputs)`` or ``(T, N, inputs)``, or a checked ``Calibration`` with its lengths.
-        They set three things: the input range and the factors of small features
-        (:mod:`rtlstm.gen.quantise.plan`; no factors if the settings state a range), the ranges of
-        unbounded results, with a margin of a quarter, and the cell state's range
-        (:mod:`rtlstm.gen.quantise.ranges`). Without calibration data, a run on random inputs sets ranges
-        where the weights give no bound.
-    lengths
-        Valid steps of each sequence of the calibration data, ``(N,)``; all if None.
-    hardware
-        The hardware, if it is not made for this network alone.
-    state
-        Initial states of the sequences of the calibration data, ``(h_0, c_0)`` as a build's ``run`` takes
-        them; zeros if None.
-    initial_state
-        The state in which the model begins, h and c of each layer, ``(units,)``; zeros if None. The formats
-        hold it and those of the calibration data: beyond +-1, each doubling takes a fraction bit of h.
+    ``hardware`` is given if it is not made for this network alone. ``initial_state`` is the state in which
+    the model begins, h and c of each layer, ``(units,)``; zeros if None. The formats hold it and those of the
+    calibration data: beyond +-1, each doubling takes a fraction bit of h. Raises InputError if the
+    calibration data, their lengths or their states do not fit the network. Raises ConfigurationError if the
+    formats asked for cannot be built, or the network does not fit the device.
     """
     settings = settings or QuantizationSettings()
     if not isinstance(calibration, Calibration):

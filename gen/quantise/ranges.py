@@ -202,19 +202,9 @@ def search_cell_range(
     calibration. So two errors judge a range: that of the golden model with it, and that of the float network
     whose c saturates at two thirds of it. The latter covers data whose c is half as large again.
 
-    Parameters
-    ----------
-    data
-        The data that ``reference`` is the result of; a sample of them is run.
-    leave
-        Whether final states are results, too. Then the range holds them with a quarter more, as it always
-        holds the initial states.
-    begin
-        The largest c of the initial states.
-    build
-        The function that quantises with a range.
-    limit
-        The largest range that may be taken.
+    A sample is run of ``data``, which ``reference`` is the result of. If final states are results, too
+    (``leave``), the range holds them with a quarter more, as it always holds the initial states, whose
+    largest c is ``begin``. ``build`` quantises with a range; ``limit`` is the largest that may be taken.
     """
     if not any(map(keeps_cell_state, network.pseudo_layers)):
         return 1.0

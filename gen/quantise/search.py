@@ -126,18 +126,9 @@ def in_pieces(network: Network, data: Calibration, steps: int) -> Calibration:
 class Search:
     """Coordinate descent over the candidates.
 
-    Parameters
-    ----------
-    data
-        Calibration data.
-    choose
-        The function that returns the choices of a candidate, with ranges from data.
-    formats
-        The function that returns the formats that choices give.
-    build
-        The function that quantises with choices. ``fine`` asks for formats so fine that they are like floats.
-    leave
-        Whether final states are results, too.
+    ``choose`` returns the choices of a candidate, with ranges from ``data``, those of the calibration;
+    ``formats`` returns the formats that choices give. ``build`` quantises with choices; ``fine`` asks for
+    formats so fine that they are like floats. ``leave`` says whether final states are results, too.
     """
 
     def __init__(

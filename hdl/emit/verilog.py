@@ -184,13 +184,8 @@ def core_to_verilog(manifest: Manifest) -> str:
 def linked_core_to_verilog(manifest: Manifest, divisor: int) -> str:
     """Generate the Verilog of a core with a serial port as its interface.
 
-    The top module is a :class:`~rtlstm.hdl.link.serial_link.LinkedCore`, named like the
-    manifest with ``_link`` appended.
-
-    Raises
-    ------
-    ConfigurationError
-        If the link cannot have this divisor, or serve this build.
+    The top module, a :class:`~rtlstm.hdl.link.serial_link.LinkedCore`, is named like the manifest with
+    ``_link`` appended. Raises ConfigurationError if the link cannot have this divisor, or serve this build.
     """
     # Checked before any component is made: Amaranth warns about components that are not used.
     link_limits(manifest)

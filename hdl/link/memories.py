@@ -19,15 +19,8 @@ def read_bytes(
 ) -> tuple[Signal, Signal, Signal]:
     """Read a memory byte by byte; return ``(valid, data, ready)`` of that stream.
 
-    Throughput: one byte every second cycle.
-
-    Parameters
-    ----------
-    byte_address
-        Address of the next byte: it is incremented when the byte is accepted. May be set while ``there`` is
-        0.
-    there
-        Whether that byte has been written.
+    Throughput: one byte every second cycle. ``byte_address`` is that of the next byte, incremented when the
+    byte is accepted; it may be set while ``there`` is 0, which says whether that byte has been written.
     """
     valid, ready = Signal(name=f"{byte_address.name}_valid"), Signal(name=f"{byte_address.name}_ready")
     m.d.comb += read.addr.eq(byte_address)

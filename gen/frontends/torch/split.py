@@ -204,13 +204,7 @@ class Program:
                 graph.erase_node(node)
 
     def split(self, options: ReadOptions, name: str | None) -> Split:
-        """Divide it.
-
-        Raises
-        ------
-        ModelError
-            If the core can compute no part of it.
-        """
+        """Divide it; raises ModelError if the core can compute no part of it."""
         graph = self.module.graph
         # Names of inputs that are words of Python are others in torch.fx.
         named = [(node, node.target if node.op == "placeholder" else node.name) for node in graph.nodes]
