@@ -215,10 +215,6 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _if_clocked(anchor: "Anchor") -> str | None:
-    return None if anchor.clock_mhz is None else f"{anchor.clock_mhz:g}"
-
-
 ESTIMATES = (
     Table(
         "Estimates compared with synthesis",
@@ -452,7 +448,7 @@ BENCH = (
             Field("network", lambda row: row[0].name if row[0] else f"({row[1].network})"),
             Field("who", lambda row: row[1].who),
             Field("device", lambda row: row[1].device),
-            Figure("MHz", lambda row: _if_clocked(row[1])),
+            Figure("MHz", lambda row: None if row[1].clock_mhz is None else f"{row[1].clock_mhz:g}"),
             Field("timed", lambda row: f"{row[1].timed}, a {row[1].unit}"),
             Figure("us", lambda row: row[1].figure),
             Figure("ours", _our_time),

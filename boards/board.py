@@ -91,10 +91,7 @@ class Board(Record):
         return _clock_range(self.family.need_bitstream().pll, self.clock_hz)
 
     def find_phy(self) -> Phy:
-        """Return its PHY.
-
-        Raises ConfigurationError if it has none.
-        """
+        """Return its PHY. Raises ConfigurationError if it has none."""
         if self.phy is None:
             raise ConfigurationError(
                 f"{self.name} has no Ethernet that rtlstm knows; leave out its addresses, or choose a board "

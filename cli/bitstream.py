@@ -1,7 +1,7 @@
 """``rtlstm bitstream``, ``program`` and ``board``: a build on a real board, or on a simulated one."""
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +15,7 @@ from rtlstm.gen.builds.command_options import BitstreamOptions, BoardOptions
 from rtlstm.spec.errors import BuildError, ConfigurationError
 
 if TYPE_CHECKING:
-    from rtlstm.boards.bitstream import Bitstream, Use
+    from rtlstm.boards.bitstream import Bitstream
     from rtlstm.boards.zynq import ZynqBoard
     from rtlstm.gen.builds.on_board import OnBoard
     from rtlstm.host.link.byte_ports import BytePort
@@ -183,10 +183,6 @@ def _bitstream(found: Found) -> "Bitstream":
     return Bitstream.model_validate(found["bitstream"])
 
 
-def _most_used(found: Found) -> "Sequence[Use]":
-    return _bitstream(found).uses[:_SHOWN]
-
-
 def _port(found: Found) -> str:
     target = found["target"]
     clock, asked = target["clock_mhz"], target["requested_mhz"]
@@ -230,7 +226,7 @@ _TARGET = (Text(_port),)
 _BITSTREAM = (
     Table(
         "The whole design on {target[device]}",
-        _most_used,
+        lambda found: _bitstream(found).uses[:_SHOWN],
         (
             Field("resource", "{name}"),
             Figure("taken", "{used:,}"),

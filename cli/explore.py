@@ -347,10 +347,6 @@ def _latency(point: Found) -> str:
     return f"{point['latency_us']:.4g}{', assumed clock' * point['clock_assumed']}"
 
 
-def _energy(point: Found) -> str | None:
-    return None if point["energy_nj"] is None else f"{point['energy_nj']:.4g}"
-
-
 def _error(point: Found) -> str | None:
     return None if point["error"] is None else f"{point['error']:.3g}"
 
@@ -372,7 +368,7 @@ _FRONT = (
             Figure("mult.", "{multipliers}"),
             Figure("RAMs", "{block_rams}"),
             Figure("full", "{share:g} %"),
-            Figure("nJ", _energy),
+            Figure("nJ", lambda point: None if point["energy_nj"] is None else f"{point['energy_nj']:.4g}"),
             Figure("error", _error),
             Figure("metric", "{measure:.4g}"),
             Field("proof", "{proof}"),

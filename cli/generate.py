@@ -243,12 +243,6 @@ def _finetuned(found: Found) -> list[Found]:
     return [{"name": name, **errors[name]} for name in names]
 
 
-def _digits(found: Found) -> list[Found]:
-    """What was trained for a spatial build; nothing for others."""
-    errors = found["finetuned"]
-    return [] if errors is None else list(errors["digits"])
-
-
 def _trained(found: Found) -> str | None:
     errors = found["finetuned"]
     if errors is None:
@@ -401,7 +395,7 @@ _BUILD = (
     ),
     Table(
         "Fewer digits of weights, fewer adders",
-        _digits,
+        lambda found: [] if found["finetuned"] is None else found["finetuned"]["digits"],
         (
             Figure("price of a digit", "{digit_price:g}"),
             Figure("adders", "{adders:,}"),

@@ -234,15 +234,6 @@ def _operations(found: Found) -> list[dict[str, Any]]:
     return [{"index": index, "words": words, "op": op} for index, (words, op) in enumerate(pairs)]
 
 
-def _implementations(found: Found) -> list[Implementation]:
-    return [Implementation.model_validate(each) for each in found["implementations"]]
-
-
-def _assumed_times(found: Found) -> list[Found]:
-    """None where there are measured ones."""
-    return [] if any(each["seeds"] for each in found["implementations"]) else found["times"]
-
-
 def _fullest(found: Implementation) -> ResourceUse:
     """The resource of which the core takes most."""
     return max(found.resources, key=lambda use: use.share)
@@ -408,7 +399,7 @@ _BUILD = (
     ),
     Table(
         "Measured by 'rtlstm implement': clocks of the median and the best seed, times at the median's",
-        _implementations,
+        lambda found: [Implementation.model_validate(each) for each in found["implementations"]],
         (
             Field("device", "{label}"),
             Field("most of", lambda found: _fullest(found).name),
@@ -421,7 +412,8 @@ _BUILD = (
     ),
     Table(
         "Times at an assumed clock, not placed and routed",
-        _assumed_times,
+        # None where there are measured ones.
+        lambda found: [] if any(each["seeds"] for each in found["implementations"]) else found["times"],
         (
             Figure("clock", "{assumed_clock_mhz} MHz"),
             Figure("latency", "{step_latency_us:g} us"),

@@ -426,11 +426,6 @@ class Parameters(CoreOptions, Extended):
         return self.capacity
 
     @property
-    def program_kind(self) -> Literal["", "loadable "]:
-        """Word for a text about the program, with a blank behind it."""
-        return "" if self.capacity is None else "loadable "
-
-    @property
     def capacity_options(self) -> tuple[str, ...]:
         """The options of ``rtlstm generate`` that say what a loadable program's memories hold."""
         if self.capacity is None:

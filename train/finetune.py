@@ -547,10 +547,7 @@ class _Trainer:
         )
 
     def update(self, number: int) -> None:
-        """Change the weights once.
-
-        Raises ConfigurationError if a parameter is not finite any more.
-        """
+        """Change the weights once. Raises ConfigurationError if a parameter is not finite any more."""
         asked = self._asked
         # What is trained in float first needs a small rate then; else weights must move until all are fixed.
         fixed = 0 if asked.float_updates else max(asked.fixing_schedule())
@@ -575,7 +572,7 @@ class _Trainer:
         Gauss-Newton matrix. Those of the loss itself vanish as long as the outputs are the float network's.
         """
         for rows in self._module.rows:
-            rows.forget_slopes()
+            rows.slopes = {}
         for _ in range(_MEASURED):
             batch, found = self._run(number)
             total = found[0].new_zeros(())

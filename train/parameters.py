@@ -74,11 +74,6 @@ def _with_arrays(network: Network, arrays: Mapping[Path, Floats]) -> Network:
     return network.replace(layers=tuple(layers))
 
 
-def array_names(layer: ArrayLayer) -> list[str]:
-    """Return which of :data:`ARRAYS` a layer has."""
-    return [name for name in ARRAYS if getattr(layer, name) is not None]
-
-
 @dataclass(frozen=True)
 class _Share:
     """What an array of a layer gets from one of the network's: ``factor * source[index]``, flattened."""
@@ -179,7 +174,7 @@ class NetworkParameters(torch.nn.Module):
     def _probe(self, arrays: Mapping[Path, Floats]) -> list[dict[str, _Lowered]]:
         nothing = {path: np.zeros_like(array) for path, array in arrays.items()}
         blank = self.lower(_with_arrays(self._network, nothing))
-        names = [array_names(layer) for layer in blank]
+        names = [[name for name in ARRAYS if getattr(layer, name) is not None] for layer in blank]
         shares: list[dict[str, list[_Share]]] = [{name: [] for name in mine} for mine in names]
         for path, array in arrays.items():
             numbers = np.arange(1, array.size + 1, dtype=np.float64).reshape(array.shape)

@@ -107,10 +107,6 @@ class LayerRows(torch.nn.Module):
         masks = {name: getattr(self, f"kept_{name}") for name in _NAMES if name in arrays}
         return arrays | {name: arrays[name] * mask for name, mask in masks.items()}
 
-    def forget_slopes(self) -> None:
-        """Begin the running means of the squares of the gradients again."""
-        self.slopes = {}
-
     def _note_slopes(self, recurrent: bool, gradient: Any) -> None:
         """Take the squares of a backward pass into their running means."""
         squares = gradient.detach().square()

@@ -17,7 +17,6 @@ from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.gen.frontends.arrays import import_extra
 from rtlstm.host.embeddings import Embedding
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.progress import Progress
 from rtlstm.zoo.entry import Entry, Floats, Integers, Metric, Package, Subject, fetch
 
 TYPICAL = 20
@@ -186,14 +185,6 @@ def _subject(load: Callable[[], Tagger], whole_words: bool) -> Subject:
     return Subject(model, x, TYPICAL, judge, lengths)
 
 
-def _load_uzmorph(progress: Progress | None) -> Subject:
-    return _subject(load_uzmorph, whole_words=False)
-
-
-def _load_segmenter(progress: Progress | None) -> Subject:
-    return _subject(load_segmenter, whole_words=True)
-
-
 UZMORPH = Entry(
     name="uzmorph",
     does="morphology of Uzbek words, letter by letter",
@@ -201,7 +192,7 @@ UZMORPH = Entry(
     licence="MIT",
     network="bidirectional LSTM, 2 layers, 64 -> 2 x 64, dense 746",
     metric=Metric("letters with the tag of float, %", margin=1.0),
-    load=_load_uzmorph,
+    load=lambda progress: _subject(load_uzmorph, whole_words=False),
     stretch=8,
     device="lfe5u-85f-8",
     options={"weight_bits": 8, "lanes": 16, "macs": 8, "max_steps": 30},
@@ -213,7 +204,7 @@ SEGMENTER = Entry(
     licence="MIT",
     network="bidirectional LSTM, 2 layers, 128 -> 2 x 256, dense 3",
     metric=Metric("words with the segments of float, %", margin=0.0),
-    load=_load_segmenter,
+    load=lambda progress: _subject(load_segmenter, whole_words=True),
     stretch=2,
     device=None,
     options={"weight_bits": 8, "lanes": 16, "macs": 16, "max_steps": 30},

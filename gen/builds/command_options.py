@@ -53,11 +53,6 @@ class SimulateOptions(Record):
         fst = self.wave is not None and self.wave.suffix.lower() == ".fst"
         return self.simulator or ("icarus" if fst else "verilator")
 
-    def check_input(self) -> None:
-        """Refuse what is for random input. Raises ConfigurationError if there is any of it."""
-        if self.seed is not None:
-            raise ConfigurationError("`seed` is for random input: leave it out if an input is given")
-
 
 class ImplementOptions(Record):
     """For what, and how, a build is synthesised, placed and routed."""

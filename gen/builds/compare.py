@@ -118,7 +118,8 @@ def compare_build(
             # Random input is of codes on purpose.
             warnings.simplefilter("ignore", CodesWarning)
         else:
-            asked.check_input()
+            if asked.seed is not None:
+                raise ConfigurationError("`seed` is for random input: leave it out if an input is given")
             x = load_tables(folder, manifest).look_up(x, lengths, batch_first, pad)
             first = sequences_first("x", x, batch_first, manifest.batch_first, lengths, stacklevel=3)
             if asked.steps is not None:

@@ -374,7 +374,8 @@ def _file_sets(paths: IpPaths, mapped: bool) -> dict[str, dict[str, str]]:
 def _kind(manifest: Manifest) -> str:
     """What the core is, in a few words."""
     recurrent = "recurrent " if any(layer.recurrent for layer in manifest.layers) else ""
-    return f"A {manifest.parameters.program_kind}{recurrent}network core"
+    loadable = "" if manifest.parameters.capacity is None else "loadable "
+    return f"A {loadable}{recurrent}network core"
 
 
 def _plain(version: str) -> str:

@@ -37,10 +37,7 @@ def _reload(cycles: Sequence[int], left: Signal) -> ValueLike:
 
 
 def check_divisor(divisor: Fraction | int) -> Fraction | int:
-    """Return ``divisor``.
-
-    Raises ConfigurationError if it is too small.
-    """
+    """Return ``divisor``. Raises ConfigurationError if it is too small."""
     if divisor < SMALLEST_DIVISOR:
         raise ConfigurationError(
             f"divisor (clock cycles per bit) must be at least {SMALLEST_DIVISOR}, not {float(divisor):g}; "
