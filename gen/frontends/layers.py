@@ -26,6 +26,10 @@ _MOVERS = ("flatten", "reshape", "transpose")
 """Operators that may read frames: those that leave the axes as they are, and those that move them."""
 
 
+class FramesError(ModelError):
+    """A node cannot read frames inside a step."""
+
+
 def begins_with_frames(sizes: Sequence[int | None]) -> Iterator[tuple[Value, int]]:
     """Yield what an input of these sizes may be if its steps have frames, and how many frames.
 
@@ -50,11 +54,11 @@ def may_be_between(node: Node) -> bool:
 def check_frames(step: Step) -> Step:
     """Return a node as it reads frames inside a step: as an axis of size 1 if one is left.
 
-    Raises ModelError if it reads several, and cannot.
+    Raises FramesError if it reads several, and cannot.
     """
     operator, several = step.node.operator, any(value.axes.frames > 1 for value in step.values)
     if several and operator not in (*_READERS, *_MOVERS):
-        raise ModelError(
+        raise FramesError(
             f"{step.where} reads frames inside a step, which only convolutions over them, arithmetic with "
             "constants, activations, Transpose, Flatten and Reshape may do"
         )

@@ -30,6 +30,7 @@ from rtlstm.gen.frontends.layers import (
     LAYERS,
     MOVES,
     WEIGHTED,
+    FramesError,
     begins_with_frames,
     check_frames,
     may_be_between,
@@ -212,6 +213,8 @@ class _Reader:
         self.applied: dict[int, Applied] = {}
         self.fetched: set[str] = set()
         self.first: list[int] = []
+        self.visited = 0
+        """The node that was visited last."""
         self.sizes = KnownSizes(graph, options.sequence_length or 0)
         self.frames = 1
         """Frames inside a step of the tensor to begin at."""
@@ -548,26 +551,32 @@ class _Reader:
 
         A step is a vector at first; if the layers cannot read that, it has frames, for convolutions.
 
-        Raises ModelError if the core cannot compute them; of frames, what the first try said.
+        Raises ModelError if the core cannot compute them; the message says why, of both if both may help.
         """
         convolved = any(self.graph.nodes[index].operator == "conv" for index in nodes)
         sizes = self.graph.shape(source, folded=True) if convolved else ()
         framed = list(begins_with_frames(sizes))
-        errors: list[ModelError] = []
+        refusals: list[tuple[int, int, ModelError]] = []
         for begin, frames in [(self._plain(source), 1), *framed]:
             try:
                 found = self._visit_front(source, begin, tensor, nodes, whole=bool(framed))
             except WeightsError:
                 raise
             except ModelError as error:
-                errors.append(error)
+                refusals.append((self.visited, frames, error))
             else:
                 self.frames = frames
                 return found
         if not framed:
             unknown = f"; the file does not tell how many frames a step of {source!r} has" * (None in sizes)
-            raise ModelError(f"{errors[0]}{unknown}")
-        raise errors[1]
+            raise ModelError(f"{refusals[0][2]}{unknown}")
+        (reached, _, error), *others = refusals
+        at, frames, other = max(others, key=lambda one: one[0])
+        if isinstance(other, FramesError) and (at < reached or is_recurrent(self.graph.nodes[at])):
+            raise error
+        why, *rest = str(error).split("; ")
+        why += f", or, with the {frames} frames of {source!r} inside a step, {other}"
+        raise ModelError("; ".join([why, *rest]))
 
     def _visit_front(self, source: str, begin: Value, tensor: str, nodes: set[int], *, whole: bool) -> bool:
         """Apply nodes to a tensor to begin at; ``whole`` with the recurrent layers behind them."""
@@ -712,7 +721,7 @@ class _Reader:
         )
 
     def _visit(self, index: int) -> None:
-        node = self.graph.nodes[index]
+        node, self.visited = self.graph.nodes[index], index
         self._measure(index)
         if index in self.applied or node.operator in _SIZES:
             return

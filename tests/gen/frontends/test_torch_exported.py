@@ -244,3 +244,22 @@ def test_damaged_bytes_end_with_one_error(tmp_path, members, seed):
             bytes(data[: rng.integers(len(data) // 2, len(data) + 1)] if rng.random() < 0.3 else data)
         )
         inspect_model(path)  # raises nothing but ModelError, which it catches
+
+
+def convolved(conv, norm=None, steps=7):
+    """Convolutions over the steps in front of a GRU, exported with so many steps; the notes about them."""
+    norm = norm or nn.Identity()
+    forward = lambda m, x: m.gru(m.norm(m.up(x)).transpose(1, 2))[0]  # noqa: E731
+    program = export(nets.Net(forward, up=conv, norm=norm, gru=nn.GRU(H, 2)), torch.rand(2, I, steps))
+    return " ".join(read_model(program).report.notes)
+
+
+def test_a_front_over_a_known_number_of_steps_says_why_it_stays_outside():
+    """The steps of an export may be frames inside a step: what is wrong with these is said if it may help."""
+    note = convolved(nn.Conv1d(I, H, 4, padding=2))
+    assert "'up': it must be causal, but with pads=[2, 2]" in note and "frames" not in note
+    note = convolved(nn.Conv1d(I, H, 3, padding=1), nn.GroupNorm(2, H))
+    assert "'norm', which reads 'conv1d', is not supported, or, with the 7 frames of 'x'" in note
+    note = convolved(nn.Conv1d(I, H, 3, dilation=2, padding=1))
+    assert "'up': it must be causal, but" in note
+    assert "or, with the 7 frames of 'x' inside a step, conv1d 'up' convolves over the 7 frames" in note
