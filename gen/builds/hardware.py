@@ -340,10 +340,3 @@ def device_hardware(device: Manifest) -> TargetHardware:
 def formats_note(device: Manifest) -> str:
     """Return which formats of a network may be others than those of the device that it is loaded into."""
     return "" if device.parameters.capacity is None else ", but for the input's range"
-
-
-def shape_note(manifest: Manifest) -> str:
-    """Return what the constants of a build's C header say of the network that is loaded."""
-    if manifest.parameters.capacity is None:
-        return ""
-    return "; INPUTS, OUTPUTS and the fractions are of its own network: SHAPE tells which is loaded"
