@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -131,7 +131,12 @@ def explore(
             point.proof is None or point.proof.passed for point in found.front
         )
         if found.front and asked.show is not None:
-            console.show(_COMMAND, **_find_build(fields["front"], asked.show))
+            builds = fields["front"]
+            if asked.show > len(builds):
+                raise ConfigurationError(
+                    f"`show` must be the number of a build, 1 to {len(builds)}, not {asked.show}"
+                )
+            console.show(_COMMAND, **builds[asked.show - 1])
             return
         console.show(_FRONT, **fields)
         if found.front:
@@ -237,16 +242,6 @@ def _front_fields(
         "points_per_hour": found.points_per_hour and round(found.points_per_hour),
         "front": front,
     }
-
-
-def _find_build(front: Sequence[Found], number: int) -> Found:
-    """Return the point of a number; the JSON object of ``--show``.
-
-    Raises ConfigurationError if the front has none.
-    """
-    if number > len(front):
-        raise ConfigurationError(f"`show` must be the number of a build, 1 to {len(front)}, not {number}")
-    return front[number - 1]
 
 
 def _point(number: int, point: "Point", metric: "Metric", command: str) -> dict[str, Any]:

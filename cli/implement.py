@@ -170,9 +170,10 @@ def _sizes(estimated: bool) -> Table:
 
 def _seeds(found: Found) -> list[Found]:
     """What each seed reached, with what people call the seed."""
-    names = _implementation(found).seed_names
-    seeds = found["implementation"]["seeds"]
-    return [seed | {"name": name} for seed, name in zip(seeds, names, strict=True)]
+    from rtlstm.fpga.place_route import seed_name
+
+    seeds, tried = found["implementation"]["seeds"], _implementation(found).tried
+    return [seed | {"name": seed_name(seed["seed"], tried)} for seed in seeds]
 
 
 def _medians(found: "Implementation | None") -> list[dict[str, str]]:

@@ -205,15 +205,10 @@ def _sum_tiles(bits: int) -> int:
     return chain_tiles(bits // 2 + 1)
 
 
-def _row_tiles(x: int, y: int) -> int:
-    """Return the tiles of the chains of ``rtlstm_rows``."""
-    return (y - 1) * _sum_tiles(x + 1)
-
-
 def _tree_tiles(x: int, y: int, part: int, top: bool = True) -> int:
     """Return the tiles of the chains of ``rtlstm_tree``."""
     if y <= part:
-        return _row_tiles(x, y)
+        return (y - 1) * _sum_tiles(x + 1)
     low, high = _split(y, part)
     bits = x + high
     tiles = _tree_tiles(x, low, part, False)

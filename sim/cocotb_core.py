@@ -195,10 +195,6 @@ class Core:
         await core.start()
         return core
 
-    @property
-    def _drives_registers(self) -> bool:
-        return self._given is not None or self._prefix is not None
-
     def watch(self) -> None:
         """Begin to watch the core, without driving anything. :meth:`start` does it, too."""
         if self._watching is None:
@@ -289,7 +285,7 @@ class Core:
         ConfigurationError
             If a probability is not in [0, 1), or the design drives the steps itself.
         """
-        if (x or y) and self._x is None and not self._drives_registers:
+        if (x or y) and self._x is None and self._given is None and self._prefix is None:
             raise ConfigurationError(f"{self._who()} drives the core's ports itself: stall its own inputs")
         self.stalls.set(x, y, seed)
 

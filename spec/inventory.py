@@ -273,7 +273,10 @@ def memories(manifest: Manifest) -> dict[str, MemorySpec]:
         *_drain_memories(manifest),
         *_norm_memories(manifest),
         *(activation.memory for activation in activations(manifest) if not activation.constant),
-        *_program_memories(manifest),
+        *(
+            _clocked(name, sum(widths.values()), manifest.capacity.operations, 1)
+            for name, widths in manifest.program_memories.items()
+        ),
         _output_queue(manifest),
         *_softmax_memories(manifest),
     )
@@ -420,12 +423,6 @@ def _norm_memories(manifest: Manifest) -> Iterator[MemorySpec]:
                 manifest.regions[Region.SHIFTS].rows,
             )
             yield _clocked("gains and biases", width, rows, 1, count=parameters.gate_units)
-
-
-def _program_memories(manifest: Manifest) -> Iterator[MemorySpec]:
-    """Yield the parts of a loadable program."""
-    for name, widths in manifest.program_memories.items():
-        yield _clocked(name, sum(widths.values()), manifest.capacity.operations, 1)
 
 
 def _queued_steps(manifest: Manifest) -> int:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, Union
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
-from pydantic.fields import FieldInfo
 
 from rtlstm.spec.errors import ConfigurationError, InputError
 
@@ -164,7 +163,8 @@ def declared_options(*records: type[BaseModel]) -> tuple[DeclaredOption, ...]:
         fields = record.model_fields
         for holder in record.__mro__:
             for name in inspect.get_annotations(holder):
-                if name in fields and (declared := _option_of(fields[name])) is not None:
+                metadata = fields[name].metadata if name in fields else []
+                for declared in (each for each in metadata if isinstance(each, Option)):
                     kind = plain_type(fields[name].annotation)
                     required = fields[name].is_required()
                     default = None if required else fields[name].default
@@ -212,10 +212,6 @@ def option_values(record: type[BaseModel], given: Mapping[str, Any]) -> dict[str
     """Return those of the given options that this record declares."""
     names = {each.name for each in declared_options(record)}
     return {name: value for name, value in given.items() if name in names}
-
-
-def _option_of(field: FieldInfo) -> Option | None:
-    return next((each for each in field.metadata if isinstance(each, Option)), None)
 
 
 def plain_type(annotation: Any) -> Any:

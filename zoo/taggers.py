@@ -109,7 +109,7 @@ def load_uzmorph() -> Tagger:
         return [names[number] for number in scores.argmax(axis=1).tolist()]
 
     options = ReadOptions(dense=("hidden2tag",))
-    return Tagger("uzmorph", weights, options, state, encode, decode, _distinct(UZBEK))
+    return Tagger("uzmorph", weights, options, state, encode, decode, tuple(dict.fromkeys(UZBEK)))
 
 
 def load_segmenter() -> Tagger:
@@ -131,11 +131,7 @@ def load_segmenter() -> Tagger:
 
     tensors = _renamed(state, "embedding", "classifier")
     options = ReadOptions(dense=("classifier",))
-    return Tagger("segmenter", path, options, tensors, encode, decode, _distinct(ARABIC))
-
-
-def _distinct(words: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(words))
+    return Tagger("segmenter", path, options, tensors, encode, decode, tuple(dict.fromkeys(ARABIC)))
 
 
 def _renamed(state: Mapping[str, Any], embedding: str, linear: str) -> dict[str, Any]:

@@ -158,10 +158,6 @@ def _pin_lines(pin: Pin) -> list[str]:
     return [*lines, f"ldc_set_port -iobuf {{{settings}}} [get_ports {pin.port}]"] if settings else lines
 
 
-def _pll_lines(pll: str, hertz: int) -> list[str]:
-    return [f"create_clock -period {1e9 / hertz:.6f} [get_pins {pll}/REFCK]"]
-
-
 def _net_lines(net: str, hertz: int) -> list[str]:
     return [f"create_clock -period {1e9 / hertz:.6f} [get_nets {net}]"]
 
@@ -314,7 +310,7 @@ class Nexus(FpgaFamily):
         constraint_options=("--pdc", "{}"),
         pin_lines=_pin_lines,
         net_lines=_net_lines,
-        pll_lines=_pll_lines,
+        pll_lines=lambda pll, hertz: [f"create_clock -period {1e9 / hertz:.6f} [get_pins {pll}/REFCK]"],
         # router2, the default, finds no way to the clock network in some designs.
         router="router1",
     )

@@ -65,10 +65,6 @@ def read_ports(verilog: str, top: str) -> tuple[Port, ...]:
     return tuple(declared[name] for name in names)
 
 
-def _list(names: list[str]) -> str:
-    return ", ".join(names)
-
-
 def _range(width: int) -> str:
     return f"[{width - 1}:0] " if width > 1 else ""
 
@@ -79,7 +75,7 @@ def harness(top: str, ports: tuple[Port, ...], cores: int = 1) -> str:
     inputs = [register for each in instances for register in each.shifted]
     outputs = [register for each in instances for register in each.output_registers]
     bits = cores * sum(port.width for port in ports if port.direction == "output")
-    chain, found = _list(inputs), _list(outputs)
+    chain, found = ", ".join(inputs), ", ".join(outputs)
     lines = [
         f"module {HARNESS}(input clk, input pin_in, output reg pin_out);",
         *(line for each in instances for line in each.declarations),

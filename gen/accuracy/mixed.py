@@ -281,7 +281,9 @@ class _MixedCell(Reals):
             # A table reads rounded arguments only: of others, the result is rounded.
             return node.format.to_floats(node.format.to_integers(exact)) if rounded else exact
         if read.kind == "floor":
-            codes = _round_down(x, read.format)
+            # Rounded down, as a node ``floor`` does.
+            codes = np.floor(np.ldexp(x, read.format.fraction))
+            codes = np.clip(codes, read.format.lowest, read.format.maximum)
         else:
             codes = _round(x, read.format, read.kind == "narrow")
         if rounded:
@@ -340,11 +342,6 @@ def _round(values: Floats, form: Format, symmetric: bool) -> Floats:
     """Return codes, rounded half up; what is in the format already may have its lowest code."""
     lowest = -form.maximum if symmetric else form.lowest
     return np.clip(round_half_up(values, form.fraction), lowest, form.maximum)
-
-
-def _round_down(values: Floats, form: Format) -> Floats:
-    """Return codes, rounded down, as a node ``floor`` does."""
-    return np.clip(np.floor(np.ldexp(values, form.fraction)), form.lowest, form.maximum)
 
 
 def _beyond(values: Floats, form: Format, units: int = 0) -> NDArray[np.bool_]:

@@ -288,9 +288,6 @@ class Forms:
                 return one.times(other.bias if node.operator == "mul" else 1.0 / other.bias)
         return other.times(one.bias) if other.terms and not one.terms and node.operator == "mul" else None
 
-    def _neg(self, node: Node, _: str) -> Form:
-        return self.read(node.inputs[0]).times(np.array(-1.0))
-
     def _rows(self, node: Node, chosen: slice) -> Form | None:
         """Some of the elements of what a node reads."""
         whole, wide = self.read(node.inputs[0]), self.width(node.inputs[0])
@@ -330,7 +327,7 @@ LINEAR: Final[dict[str, Callable[[Forms, Node, str], Form | None]]] = {
     **dict.fromkeys(DENSE, Forms._dense),
     **dict.fromkeys(("add", "sub", "sum"), Forms._add),
     **dict.fromkeys(("mul", "div"), Forms._mul),
-    "neg": Forms._neg,
+    "neg": lambda forms, node, _: forms.read(node.inputs[0]).times(np.array(-1.0)),
     "concat": Forms._concat,
     "split": Forms._split,
     "slice": Forms._slice,
@@ -545,10 +542,6 @@ def _sizes(graph: Graph, node: Node) -> list[int]:
     return [1, *shape[1:]]
 
 
-def _reshaped(array: Indices, graph: Graph, node: Node) -> Indices:
-    return array.reshape(_sizes(graph, node))
-
-
 def _flattened(array: Indices, graph: Graph, node: Node) -> Indices:
     given = node.attributes
     if given.get("start", given.get("axis", 1)) != 1 or given.get("end", -1) not in (-1, array.ndim - 1):
@@ -563,7 +556,7 @@ def _transposed(array: Indices, graph: Graph, node: Node) -> Indices:
 
 _MOVED: Final[dict[str, Callable[[Indices, Graph, Node], Indices]]] = {
     "flatten": _flattened,
-    "reshape": _reshaped,
+    "reshape": lambda array, graph, node: array.reshape(_sizes(graph, node)),
     "squeeze": lambda array, graph, node: np.squeeze(array, _axes(graph, node)),
     "transpose": _transposed,
     "unsqueeze": lambda array, graph, node: np.expand_dims(array, _axes(graph, node)),

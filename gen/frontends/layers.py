@@ -460,10 +460,6 @@ def _squeeze(step: Step) -> Value:
     return step.moved(axes.squeeze(step.numbers("axes", 1), step.where, strict=strict))
 
 
-def _unsqueeze(step: Step) -> Value:
-    return step.moved(step.only().axes.unsqueeze(step.numbers("axes", 1) or [], step.where))
-
-
 def _shape(step: Step) -> Sequence[Size | None] | None:
     """The shape of a reshape, with sizes of tensors that only a run knows by their names."""
     given: Any = step.attributes().get("shape")
@@ -721,6 +717,8 @@ MOVES: dict[str, Callable[[Step], Value | list[Value]]] = {
     "tile": _repeat,
     "transpose": _transpose,
     "unpack": _unpack,
-    "unsqueeze": _unsqueeze,
+    "unsqueeze": lambda step: step.moved(
+        step.only().axes.unsqueeze(step.numbers("axes", 1) or [], step.where)
+    ),
 }
 """The operators, each with the function that applies it."""

@@ -81,11 +81,6 @@ class OpFields:
         return "in_wave" in self.widths
 
     @property
-    def of_next(self) -> StructLayout:
-        """All of them, of the operation that is loaded next."""
-        return StructLayout(self.widths)
-
-    @property
     def of_op(self) -> StructLayout:
         """Those that are kept of the operation that is loaded."""
         return StructLayout({name: self.widths[name] for name in self.widths if name not in _READ_TO_LOAD})

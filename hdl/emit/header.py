@@ -6,7 +6,6 @@ from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import stated_cell_range, stated_hidden_range
 from rtlstm.spec.parameters import CoreOptions, Parameters
-from rtlstm.spec.program.spatial import SpatialPlan
 from rtlstm.spec.record import declared_options
 
 SPDX = "SPDX-License-Identifier: 0BSD"
@@ -69,7 +68,11 @@ def build_options(manifest: Manifest) -> list[str]:
     options: dict[str, object] = {
         "name": manifest.name,
         "family": parameters.family,
-        **(_array_options(parameters) if manifest.spatial is None else _spatial_options(manifest.spatial)),
+        **(
+            _array_options(parameters)
+            if manifest.spatial is None
+            else {"array": "spatial", "loop-registers": manifest.spatial.loop_registers}
+        ),
         **_core_options(parameters),
         "weight-bits": weights,
         "dense-weight-bits": dense,
@@ -97,10 +100,6 @@ def _array_options(parameters: Parameters) -> dict[str, object]:
         "weight-memory": parameters.weight_memory,
         "table-memory": None if parameters.table_memory == "ram" else parameters.table_memory,
     }
-
-
-def _spatial_options(plan: SpatialPlan) -> dict[str, object]:
-    return {"array": "spatial", "loop-registers": plan.loop_registers}
 
 
 def _core_options(parameters: Parameters) -> dict[str, object]:

@@ -182,11 +182,6 @@ class SpatialPlan(Record):
         """The values with a register behind them, in every layer of fused gate units."""
         return _REGISTERED[self.loop_registers]
 
-    @property
-    def input_registers(self) -> int:
-        """Registers from a recurrent layer's input to its share of the pre-activations."""
-        return 1 + self._count(_OF_PRODUCTS)
-
     def stages(self, shapes: Sequence[LayerShape], numerics: Numerics) -> tuple[LayerStages, ...]:
         """Return where registers stand in the layers."""
         found = iter(
@@ -215,7 +210,7 @@ class SpatialPlan(Record):
         return times
 
     def _fused_stages(self, layer: LayerShape) -> LayerStages:
-        before = self.input_registers if layer.recurrent else 0
+        before = 1 + self._count(_OF_PRODUCTS) if layer.recurrent else 0
         rows = 1 + self._count(_OF_ROWS[:-1] if layer.linear else _OF_ROWS)
         return LayerStages(
             input=before,

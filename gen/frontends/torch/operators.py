@@ -429,10 +429,6 @@ def _reduce(call: Call) -> Any:
     return call.emit(operator, call.x, outputs=outputs, keepdims=keep, **given)
 
 
-def _einsum(call: Call) -> Any:
-    return call.emit("einsum", *call.rest("operands"), equation=call.known(call.x, "its equation"))
-
-
 def _extreme(call: Call) -> Any:
     """The larger or smaller one of two tensors, or of one along an axis."""
     other = call.get("dim")
@@ -758,7 +754,9 @@ _TABLE: dict[str, Translation] = {
     "maximum: x other": partial(_pair, "max"),
     "logaddexp: x other": partial(_pair, "logaddexp"),
     "logsumexp: x dim keepdim": _reduce,
-    "einsum: x/equation *operands/tensors": _einsum,
+    "einsum: x/equation *operands/tensors": lambda call: call.emit(
+        "einsum", *call.rest("operands"), equation=call.known(call.x, "its equation")
+    ),
     "minimum: x other": partial(_pair, "min"),
     "greater gt: x other": _greater,
     "heaviside: x values": _heaviside,

@@ -51,7 +51,7 @@ class Fetched(Interface):
     index: Signal = Out(lambda fields: row_bits(fields.manifest.capacity.operations))
     """Its number in the program."""
     op: Struct = Out(lambda fields: fields.of_op)
-    next_op: Struct = Out(lambda fields: fields.of_next)
+    next_op: Struct = Out(lambda fields: StructLayout(fields.widths))
     """Fields of the operation that is loaded, and of the one that comes next."""
     halted: Signal = Out(1)
     """No operation is loaded: there is no program, or its memory shows another row."""
