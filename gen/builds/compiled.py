@@ -436,10 +436,11 @@ def compile(
     given_device = trained.device if trained is not None else device
     if given_device is not None:
         check_alone(options, fit=fit, name=name, capacities=capacities)
+    tables = {} if trained is None else {"tables": trained.settings.tables}
+    # What no bits would help is said before any message about bits.
+    hardware = check_hardware(fit, option_values(HardwareRequest, options) | tables)
     settings = QuantizationSettings(**option_values(QuantizationSettings, options))
     notes: tuple[str, ...] = ()
-    tables = {} if trained is None else {"tables": trained.settings.tables}
-    hardware = check_hardware(fit, option_values(HardwareRequest, options) | tables)
     if folder is not None:
         check_target(as_path("the build folder", folder))
     if trained is not None:

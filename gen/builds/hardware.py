@@ -109,13 +109,11 @@ class ArrayRequest(HardwareRequest):
 def with_tables(options: Mapping[str, Any], capacities: Mapping[str, int] | None = None) -> dict[str, Any]:
     """Return options with the kind of tables that a spatial build has, if they name none.
 
-    Raises ConfigurationError if some are given that such a build does not have: before any message about
-    bits, which may be those of other tables.
+    Raises ConfigurationError if some are given that are for weights that are loaded.
     """
     if options.get("array") != "spatial":
         return dict(options)
     found = {"tables": "direct"} | dict(options)
-    HardwareRequest(**option_values(HardwareRequest, found)).check_spatial()
     check_constants(capacities, found.get("headroom_bits"))
     return found
 

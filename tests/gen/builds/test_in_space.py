@@ -129,6 +129,9 @@ def test_a_device_without_clocks_in_space_takes_builds_of_its_family(tmp_path: P
     given = {"calibration": X, "quick": True, "folder": tmp_path / "build"} | GIVEN
     with pytest.raises(ConfigurationError, match="no clocks of spatial builds for lifcl-40: leave it"):
         rtlstm.compile(lstm(), **given, array="spatial", fit="lifcl-40")
+    # Nor with other bits, so those are not asked for first.
+    with pytest.raises(ConfigurationError, match="no clocks of spatial builds for lifcl-40: leave it"):
+        rtlstm.compile(lstm(), **given | {"data_bits": 16}, array="spatial", fit="lifcl-40")
     # Two ways out.
     rtlstm.compile(lstm(), **given, array="spatial", family="nexus")
     rtlstm.compile(lstm(), **given | {"folder": tmp_path / "array"}, fit="lifcl-40")
