@@ -260,7 +260,7 @@ class Walk:
         if _has_hooks(module):
             return (
                 f"{where} has forward hooks, which are not supported; remove them first, those of "
-                "weight norm and spectral norm with torch.nn.utils.remove_weight_norm, remove_spectral_norm"
+                "spectral norm with torch.nn.utils.remove_spectral_norm"
             )
         if isinstance(module, torch.nn.RNNBase | torch.nn.RNNCellBase):
             if not hasattr(torch.nn, module_kind(module)):
@@ -287,14 +287,15 @@ def _function(target: Any) -> str:
 
 
 def _has_hooks(module: Any) -> bool:
-    """Whether a module has hooks, but for those of pruning, which are called: they set the pruned weights."""
+    """Whether a module has hooks, but for those that set pruned or normed weights: these are called."""
     from torch.nn.utils.prune import BasePruningMethod
+    from torch.nn.utils.weight_norm import WeightNorm
 
     before = list((getattr(module, "_forward_pre_hooks", None) or {}).values())
-    pruning = [hook for hook in before if isinstance(hook, BasePruningMethod)]
-    for hook in pruning:
+    setting = [hook for hook in before if isinstance(hook, BasePruningMethod | WeightNorm)]
+    for hook in setting:
         hook(module, ())
-    return len(pruning) < len(before) or bool(getattr(module, "_forward_hooks", None))
+    return len(setting) < len(before) or bool(getattr(module, "_forward_hooks", None))
 
 
 def _report_unused(root: Any, graph: Graph, report: ReportBuilder) -> None:

@@ -5,6 +5,7 @@ name and one entry. Arguments are taken by position or by name; those of operato
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -494,13 +495,33 @@ def _expand(call: Call) -> Any:
 
 
 def _weight_norm(call: Call) -> Any:
-    """A weight as its length along all axes but one, and its direction: an exported program computes it."""
+    """A weight as its length along all axes but one, and its direction: an exported program computes it.
+
+    An operator of a decomposed program gives the lengths of the direction, too.
+    """
     lengths, axis = call.get("g"), call.whole(call.get("dim", default=0))
     if not isinstance(call.x, Constant) or not isinstance(lengths, Constant):
         return call.unknown()
-    direction = call.x.value
-    others = tuple(each for each in range(direction.ndim) if each != axis)
-    return Constant.of(direction * (lengths.value / np.sqrt((direction**2).sum(others, keepdims=True))))
+    norms = _length(call.x.value, tuple(each for each in range(call.x.value.ndim) if each != axis))
+    # Named as the weight of the module, so that the layer has the module's name.
+    name = re.sub(r"\.parametrizations\.(\w+)\.original1$|\.(\w+)_v$", r".\1\2", call.x.name)
+    weight = Constant.of(call.x.value * (lengths.value / norms), name)
+    return (weight, Constant.of(norms)) if call.operation.endswith("interface") else weight
+
+
+def _vector_norm(call: Call) -> Any:
+    """The length of a constant along axes, which a decomposed program of weight norm computes."""
+    axes, keep = call.get("dim"), bool(call.get("keepdim"))
+    if not isinstance(call.x, Constant) or call.number("ord", 2.0) != 2.0:
+        return call.unknown()
+    along = tuple(range(call.x.value.ndim) if axes is None else call.wholes(axes))
+    found = _length(call.x.value, along)
+    return Constant.of(found if keep else found.squeeze(along))
+
+
+def _length(array: Any, axes: tuple[int, ...]) -> Any:
+    """The length along axes, which stay with size 1."""
+    return np.sqrt((array**2).sum(axes, keepdims=True))
 
 
 def _expand_as(call: Call) -> Any:
@@ -791,7 +812,8 @@ _TABLE: dict[str, Translation] = {
     "expand_as: x other": _expand_as,
     "repeat tile: x *repeats/dims": _repeat,
     "arange: start end step": _arange,
-    "_weight_norm: x/v g dim": _weight_norm,
+    "_weight_norm _weight_norm_interface: x/v g dim": _weight_norm,
+    "linalg_vector_norm: x ord dim keepdim dtype": _vector_norm,
     # Axes and parts
     "flatten: x start_dim end_dim": _flatten,
     "_unsafe_view reshape view: x *shape/size": _reshape,

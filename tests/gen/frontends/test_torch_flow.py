@@ -1,5 +1,8 @@
 """Residuals, final states, batch norm, embeddings and packed sequences in PyTorch modules."""
 
+import warnings
+from operator import attrgetter
+
 import numpy as np
 import pytest
 from support.lazy import F, Lazy, nets, nn, torch
@@ -447,11 +450,18 @@ def test_a_state_that_the_start_of_an_episode_clears_is_split_off():
 
 
 @pytest.mark.parametrize("dim", [0, 1, None])
-def test_weight_norm_of_an_exported_program(dim):
-    """The program computes the weight, which is constant."""
-    up = torch.nn.utils.parametrizations.weight_norm(nn.Linear(I, H), dim=dim)
-    module, x = net(lambda m, x: m.wide(torch.tanh(m.up(x))), up=up, wide=nn.Linear(H, 2)), steps()
-    module.up.parametrizations.weight.original0.data *= 1.5
-    network = read_model(torch.export.export(module, (x,))).network
-    assert network.inputs == I
-    np.testing.assert_allclose(run_float(network, x.numpy()).y, module(x).detach().numpy(), atol=1e-9)
+@pytest.mark.parametrize("norm", ["weight_norm", "parametrizations.weight_norm"])
+def test_weight_norm_of_an_exported_program(norm, dim):
+    """The program computes the weight, which is constant; a decomposed one by other operators."""
+    with warnings.catch_warnings(action="ignore"):
+        up = attrgetter(norm)(nn.utils)(nn.Linear(I, H), dim=dim)
+        module, x = net(lambda m, x: m.wide(torch.tanh(m.up(x))), up=up, wide=nn.Linear(H, 2)), steps()
+        lengths = [tensor for name, tensor in up.named_parameters() if name.endswith(("_g", "original0"))]
+        lengths[0].data *= 1.5
+        program = torch.export.export(module, (x,))
+        decomposed = program.run_decompositions()
+    for each in (program, decomposed):
+        network = read_model(each).network
+        assert network.inputs == I
+        np.testing.assert_allclose(run_float(network, x.numpy()).y, module(x).detach().numpy(), atol=1e-9)
+    assert read_model(program).network.layers[0].name == "up"
