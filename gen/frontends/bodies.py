@@ -483,7 +483,8 @@ _ELEMENTS: Final[dict[str, Callable[[CellReader, Node, list[Names]], Term]]] = {
 
 
 _STATE_NAME: Final = re.compile(
-    r"([chsuv]|hx|cx|mem|initial|(old|prev|last|hidden|cell|carry|memory|state)s?)(_.*|\d*)$", re.IGNORECASE
+    r"([chsuv]|hx|cx|mem|initial|(old|prev|last|hidden|cell|carry|memory|state)s?)(_.*|\d*|\[\d+\])$",
+    re.IGNORECASE,
 )
 
 
@@ -523,9 +524,13 @@ def join_steps(graph: Graph) -> tuple[Graph, tuple[str, ...], tuple[str, ...]]:
 
 
 def _with_parts(graph: Graph) -> tuple[Graph, list[str]]:
-    """A graph whose states are inputs one by one, and its results, of which one may hold several states."""
+    """A graph whose states are inputs one by one, and its results, of which one may hold several states.
+
+    What a step takes of an input has the name by which the model takes it, as `state[0]`.
+    """
     inputs: list[str] = []
     gone: set[Node] = set()
+    parts: dict[str, str] = {}
     for name in graph.inputs:
         readers = [graph.nodes[at] for at in graph.consumers(name)]
         taken = [node for node in readers if node.operator == "select" and node.attributes["axis"] == 0]
@@ -533,14 +538,23 @@ def _with_parts(graph: Graph) -> tuple[Graph, list[str]]:
             inputs.append(name)
             continue
         gone |= {*taken}
-        inputs += [node.outputs[0] for node in sorted(taken, key=lambda node: int(node.attributes["index"]))]
+        indices = [int(node.attributes["index"]) for node in taken]
+        named = {at: fresh(f"{name}[{at}]", graph.is_tensor) for at in sorted(indices)}
+        parts |= {node.outputs[0]: named[at] for node, at in zip(taken, indices, strict=True)}
+        inputs += named.values()
     results: list[str] = []
     for name in graph.results or graph.outputs:
         node = graph.producer(graph.behind(name, "identity"))
         several = node is not None and node.operator == "stack" and node.attributes["axis"] == 0
         results += node.inputs if several and node is not None else [name]
-    nodes = [node for node in graph.nodes if node not in gone]
-    return replace(graph, nodes=nodes, inputs=inputs), results
+    nodes = [
+        replace(node, inputs=tuple(parts.get(name, name) for name in node.inputs))
+        for node in graph.nodes
+        if node not in gone
+    ]
+    sizes, old = graph.dimensions, {part: name for name, part in parts.items()}
+    graph = replace(graph, dimensions=lambda name: sizes(old.get(name, name)))
+    return replace(graph, nodes=nodes, inputs=inputs), [parts.get(name, name) for name in results]
 
 
 def join_bodies(graph: Graph, states: Mapping[str, str]) -> tuple[Graph, tuple[str, ...]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from rtlstm.gen.frontends.arrays import import_extra, listed
-from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, name_of
+from rtlstm.gen.frontends.onnx.node_graph import FROM_LOOP, OnnxGraph, captured, name_of
 from rtlstm.spec.errors import ModelError
 
 _COPIES: Final = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
@@ -188,6 +188,7 @@ class _Loop:
             [*(begin for _, begin, _, _ in states), *self.taken.values()],
             [*(final for *_, final in states), *(name for _, name in steps)],
             self.graph.label(self.node),
+            FROM_LOOP,
             body=body,
             num_scan_inputs=len(self.taken),
             scan_input_axes=[self.axis] * len(self.taken),

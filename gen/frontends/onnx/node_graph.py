@@ -5,7 +5,7 @@ import importlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -29,6 +29,15 @@ _Key = tuple[str, str, str]
 def name_of(node: Any) -> str:
     """The name of a node's operator; of another domain than ONNX's, with the domain."""
     return str(node.op_type) if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+
+
+FROM_LOOP: Final = "made by rtlstm of a Loop node"
+"""The ``doc_string`` of a Scan node that stands for the model's Loop node."""
+
+
+def kind_of(node: Any) -> str:
+    """The name of the operator that a node is in the user's model."""
+    return "Loop" if node.doc_string == FROM_LOOP else str(node.op_type)
 
 
 def subgraphs(node: Any) -> Iterator[Any]:
@@ -494,4 +503,4 @@ class OnnxGraph(Wiring[Any]):
     @staticmethod
     def where(node: Any) -> str:
         """The text by which messages name a node."""
-        return f"{node.op_type} node {OnnxGraph.label(node)!r}"
+        return f"{kind_of(node)} node {OnnxGraph.label(node)!r}"

@@ -25,7 +25,14 @@ from rtlstm.gen.frontends.arrays import (
 from rtlstm.gen.frontends.forms import Forms
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
 from rtlstm.gen.frontends.loops import Loop, final_states, lifted
-from rtlstm.gen.frontends.onnx.node_graph import MOST_NUMBERS, OnnxGraph, captured, name_of, subgraphs
+from rtlstm.gen.frontends.onnx.node_graph import (
+    MOST_NUMBERS,
+    OnnxGraph,
+    captured,
+    kind_of,
+    name_of,
+    subgraphs,
+)
 from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction, FunctionName, functions
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
@@ -478,7 +485,7 @@ class Scan:
     def nodes(self) -> list[Node]:
         """The nodes on whole sequences; the graph gets the constants that they read."""
         given, count = list(self.node.output), len(self.states)
-        scan = Node("recurrent", (), (), self.label, "Scan", noun=" node")
+        scan = Node("recurrent", (), (), self.label, kind_of(self.node), noun=" node")
         last = [
             new for new, outer in zip(self.given, given[:count], strict=False) if self.graph.consumers(outer)
         ]

@@ -11,7 +11,7 @@ import numpy as np
 from rtlstm.gen.frontends.arrays import import_extra, listed
 from rtlstm.gen.frontends.graph import Graph, Node, Words
 from rtlstm.gen.frontends.onnx.loops import take_loops
-from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, load_onnx, name_of, subgraphs
+from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, kind_of, load_onnx, name_of, subgraphs
 from rtlstm.gen.frontends.onnx.quantised import (
     INTEGER_ADVICE,
     input_text,
@@ -195,7 +195,7 @@ def _translated(graph: OnnxGraph, node: Any, unread: list[str]) -> Iterable[Node
         inputs=tuple(node.input),
         outputs=tuple(node.output),
         label=label,
-        kind=str(node.op_type),
+        kind=kind_of(node),
         noun=" node",
         inner=tuple(dict.fromkeys(captured(node))) if inside else (),
     )

@@ -36,6 +36,7 @@ def test_a_scripted_loop_equals_pytorch(name: str, tmp_path: Path) -> None:
     wanted = module(torch.as_tensor(X.swapaxes(0, axis).copy())).detach().numpy()
     result = read_model(path)
     assert [layer.kind for layer in result.network.layers] == KINDS[name]
+    assert "Loop" in {node.kind for node in result.report.nodes} and "Scan" not in str(result.report)
     found = run_float(result.network, X, result.calibration_state(X, batch_first=False)).y
     np.testing.assert_allclose(
         found[-1] if name.startswith("Last") else found,

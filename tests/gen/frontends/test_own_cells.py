@@ -229,8 +229,26 @@ def test_norms_that_are_none_of_an_lstm_are_refused_by_name(name: str, words: st
     """The ways out, one norm of c and a norm of all gates, are read by the tests above."""
     torch.manual_seed(0)
     module = getattr(cells, name)().eval()
-    for each in (module, cells.InLoop(module).eval()):
-        refused(each, words)
+    assert "the loop over the steps" not in refused(module, words)
+    refused(cells.InLoop(module).eval(), words)
+
+
+def test_states_have_the_names_by_which_the_step_takes_them() -> None:
+    """Also without another result than the new states."""
+
+    class Step(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.w, self.u = nn.Linear(3, 5), nn.Linear(5, 5)
+
+        def forward(self, x: Any, state: Any) -> Any:
+            h, c = state
+            c = torch.sigmoid(self.u(h)) * c + self.w(x)
+            return torch.tanh(c), c
+
+    result = read_model(Step().eval())
+    assert [layer.kind for layer in result.network.layers] == ["custom"]
+    assert any("its state is 'state[0]' and 'state[1]'" in note for note in result.report.notes)
 
 
 def test_norms_in_front_and_behind_are_of_the_layer_beside() -> None:
