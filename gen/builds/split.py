@@ -55,7 +55,7 @@ def split(
         Name of the Verilog's top module.
     options
         The options of :func:`compile`, but for those of calibration. ``lstm`` names the recurrent layer to
-        begin with, or a submodule that is the core, ``begin`` a tensor of an ONNX file to begin at, and
+        begin with, or a submodule that is the core, ``begin`` what gives the tensor to begin at, and
         ``output`` where to end.
 
     Raises

@@ -148,8 +148,8 @@ def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Netwo
         front_end = FRONT_ENDS[other]
         return offered(FRONT_ENDS.label(other), Network, lambda: front_end.read(source, options, report))
     kind = "module" if is_module(source) else "exported" if is_live(source) else detect(Path(source))
-    if options.begin is not None and kind not in ("onnx", "tflite"):
-        raise ModelError("`begin` names a tensor of an ONNX or TFLite model, and this is none; leave it out")
+    if options.begin is not None and kind in ("nam", "safetensors", "torch"):
+        raise ModelError("`begin` names a tensor of a model's graph, and this file has none; leave it out")
     model = source if is_live(source) else Path(source)
     if kind in FOREIGN:
         return read_in_child(model, kind, options, report)

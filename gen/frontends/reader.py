@@ -5,7 +5,7 @@ It alone decides where the core begins and ends, what is a state, and what is le
 
 import contextlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from rtlstm.gen.frontends.bodies import join_steps
 from rtlstm.gen.frontends.cells import join_cells
 from rtlstm.gen.frontends.flow import Flow, Source, WidthError
 from rtlstm.gen.frontends.formulas import join_functions, join_norms
-from rtlstm.gen.frontends.graph import Graph, Node, WeightsError
+from rtlstm.gen.frontends.graph import Graph, Node, WeightsError, input_rank
 from rtlstm.gen.frontends.layers import (
     LAYERS,
     MOVES,
@@ -194,6 +194,8 @@ class _Reader:
         self.several, self.still, self.widths = tuple(names), still, widths
         """Inputs to begin at, if several; whether those that no layer along steps reads have none."""
         self.inputs: dict[str, Source] = {}
+        self.wanted = self._named_begin(options.begin)
+        """The tensor to begin at that the caller has named; empty without."""
         self.classes: list[int] = []
         self.names: dict[str, str] = {}
         if options.output is None:
@@ -283,12 +285,7 @@ class _Reader:
     def _named_end(self, wanted: str) -> str:
         """The tensor to end at: one of this name, or what the node of this name gives first."""
         graph = self.graph
-        if graph.is_tensor(wanted):
-            return wanted
-        if wanted in graph.names.values():
-            return next(tensor for tensor, name in graph.names.items() if name == wanted)
-        found = [node for node in graph.nodes if node.label == wanted and not node.hidden]
-        given = [node.outputs[0] for node in found if node.outputs and node.outputs[0]]
+        given = self._called(wanted)
         if len(given) != 1:
             what = f"there are {len(given)} nodes" if given else "there is none"
             raise ModelError(
@@ -296,6 +293,25 @@ class _Reader:
                 f"{wanted!r}; its outputs are {listed(graph.names.get(name, name) for name in graph.outputs)}"
             )
         return given[0]
+
+    def _named_begin(self, wanted: str | None) -> str:
+        """The tensor to begin at, named as one to end at; what names none is refused with the layers."""
+        if wanted is None:
+            return ""
+        given = self._called(wanted)
+        tensor = given[0] if len(given) == 1 else wanted
+        node = self.graph.producer(tensor)  # A name that the translator gave in addition is behind it.
+        return node.inputs[0] if node is not None and node.hidden and node.operator == "identity" else tensor
+
+    def _called(self, wanted: str) -> list[str]:
+        """The tensors of this name, or what the nodes of this name give first."""
+        graph = self.graph
+        if graph.is_tensor(wanted):
+            return [wanted]
+        if wanted in graph.names.values():
+            return [tensor for tensor, name in graph.names.items() if name == wanted][:1]
+        found = [node for node in graph.nodes if node.label == wanted and not node.hidden]
+        return [node.outputs[0] for node in found if node.outputs and node.outputs[0]]
 
     def _before_classes(self, target: str) -> str:
         """The tensor before the operators at the end that make classes of scores."""
@@ -318,6 +334,8 @@ class _Reader:
             return
         graph, nodes, wanted = self.graph, self.graph.nodes, self.options.lstm
         found = [index for index, node in enumerate(nodes) if is_recurrent(node)]
+        behind = graph.descendants(graph.consumers(self.wanted)) | {*graph.consumers(self.wanted)}
+        found = [index for index in found if index in behind] or found
         if not found:
             weighted = any(nodes[index].operator in WEIGHTED for index in self.needed)
             if wanted is not None and weighted:
@@ -402,7 +420,7 @@ class _Reader:
         if self.several:
             self._begin_with_all()
             return set()
-        if not self.first and self.options.begin is not None:
+        if not self.first and self.wanted:
             raise ModelError(
                 "`begin` names a tensor in front of a recurrent layer, but the model has none; leave it out"
             )
@@ -413,11 +431,11 @@ class _Reader:
             return set()
         tensor = self.graph.nodes[self.first[0]].inputs[0]
         upstream = self.graph.ancestors([tensor])
-        if self.options.begin not in (None, tensor):
+        if self.wanted not in ("", tensor):
             self._begin_within(tensor, upstream)
-        elif self.options.begin == tensor:
+        elif self.wanted:
             self._begin_at(tensor, upstream)
-        elif not self._begin_before(tensor, upstream):
+        elif not self._begin_before(tensor, upstream) and not self._begin_where_they_meet(tensor, upstream):
             offered = self._offered(tensor, upstream)
             self._begin_at(tensor, upstream)
             if offered:
@@ -480,12 +498,23 @@ class _Reader:
 
     def _plain(self, source: str) -> Value:
         """A tensor to begin at, of whose axes only the number is known."""
-        shape = self.graph.shape(source)
+        shape = self.graph.shape(source) or (None,) * self._rank_of(source)
         tags = self.graph.axes.get(source)
         if tags is None:
             return Value(Flow.begin(), Axes.unknown(len(shape)))
         features = shape[tags.index("F")] or 0 if "F" in tags else 0
         return Value(Flow.begin(features or None), Axes(tags, features))
+
+    def _rank_of(self, source: str) -> int:
+        """How many axes the tensor has that the caller wants to begin at, as the layers behind it tell."""
+        graph, ranks = self.graph, [0]
+        for node in (graph.nodes[index] for index in self.first if source == self.wanted):
+            ranks[0] = ranks[0] or len(node.attributes["axes"])
+            found, rank = input_rank(
+                lambda name: None if name == source else graph.producer(name), node.inputs[0], ranks[0]
+            )
+            ranks += [rank] * (found == source)
+        return ranks[-1]
 
     def _begin_with(self, source: str, value: Value) -> None:
         """Register the tensor to begin at, and forget what was found from another one."""
@@ -516,7 +545,7 @@ class _Reader:
 
     def _begin_within(self, tensor: str, upstream: set[int]) -> None:
         """Begin at the tensor that is asked for; nodes before it stay outside."""
-        source = self.options.begin or ""
+        source = self.wanted
         before = self.graph.ancestors([source])
         if not any(source in self.graph.nodes[index].inputs for index in upstream):
             label = self.graph.nodes[self.first[0]].label
@@ -524,14 +553,47 @@ class _Reader:
                 f"`begin` must name a tensor on the way to the first recurrent layer, {label!r}, "
                 f"but {source!r} is none"
             )
-        nodes = self._leave(before)
-        if nodes:
-            self.report.note(
-                f"{len(nodes)} nodes before {source!r} stay outside of the core, for the host to compute: "
-                f"{listed(node.kind for node in nodes)}"
-            )
         if not self._compute_front(source, tensor, upstream - before):
             raise ModelError(f"nothing of the core is between {source!r} and {tensor!r}: begin at the latter")
+        nodes = self._leave(before)
+        if nodes:
+            note = (
+                f"{len(nodes)} nodes before {source!r} stay outside of the core, for the host to compute: "
+                f"{listed(node.kind for node in nodes)}{self.front_problem}"
+            )
+            self.report.note("; ".join(filter(None, [note, self.graph.words.split])))
+
+    def _begin_where_they_meet(self, tensor: str, upstream: set[int]) -> bool:
+        """Begin at the last tensor of which all that the first recurrent layers read is made, if they read
+        several; whether the core can compute what is behind it."""
+        graph = self.graph
+        read = {graph.nodes[index].inputs[0] for index in self.first}
+        if len(read) < 2 or self.options.lstm is not None:
+            return False
+        common = set[int].intersection(*(graph.ancestors([name]) | {graph.index_of(name)} for name in read))
+        for index in sorted(common, reverse=True):
+            self.wanted = graph.gives(index)[0] if index >= 0 else ""
+            if index >= 0 and self._all_made_of(self.wanted, read):
+                with contextlib.suppress(ModelError):
+                    self._begin_within(tensor, upstream)
+                    return True
+                break
+        self.wanted = ""
+        return False
+
+    def _all_made_of(self, source: str, tensors: Collection[str]) -> bool:
+        """Whether tensors are computed of a tensor and constants alone."""
+        seen, waiting = {source}, list(tensors)
+        while waiting:
+            name = waiting.pop()
+            if name in seen or self.graph.is_constant(name):
+                continue
+            seen.add(name)
+            index = self.graph.index_of(name)
+            if index < 0:
+                return False
+            waiting += self.graph.reads(index)
+        return True
 
     def _offered(self, tensor: str, upstream: set[int]) -> str:
         """The earliest tensor from which only convolutions, and what may be between them, lead here."""

@@ -187,7 +187,7 @@ class ReadOptions(Record):
 
     Names are those that ``rtlstm inspect`` shows: of nodes, modules, layers or operators, or of the tensors
     they give. ``lstm`` is the recurrent layer to begin with (of files of tensors, the prefix of its names;
-    several prefixes joined by commas are stacked layers), ``begin`` a tensor in front of it to begin at, and
+    several prefixes joined by commas are stacked layers), ``begin`` what gives the tensor to begin at, and
     ``output`` where to end; Keras' ``LAYER:linear`` is a layer's result before its activation. ``dense``
     lists the dense layers of a file of tensors in order, each ``NAME``, ``NAME:ACTIVATION`` or
     ``relu:NAME:ACTIVATION`` (ReLU on what the layer reads); an empty list, or ``none`` alone, takes none.
@@ -205,7 +205,7 @@ class ReadOptions(Record):
     begin: Annotated[
         str | None,
         _ModelOption(
-            "Tensor of an ONNX or TFLite model to begin at.", flag="--input-tensor", metavar="TENSOR"
+            "Tensor, node or module whose result the core reads first.", flag="--input-tensor", metavar="NAME"
         ),
     ] = None
     output: Annotated[

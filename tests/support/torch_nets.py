@@ -34,6 +34,38 @@ class StateNet(Net):
         return self.call(self, x, h, c)
 
 
+class RevIN(nn.Module):
+    """Takes a sequence's mean and spread away, and gives them back to what is forecast."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.rand(features) + 0.5)
+
+    def forward(self, x: Any, back: bool = False) -> Any:
+        if back:
+            return x / self.gain * self.spread + self.mean
+        self.mean = x.mean(1, keepdim=True)
+        self.spread = torch.sqrt(x.var(1, keepdim=True, unbiased=False) + 1e-5)
+        return (x - self.mean) / self.spread * self.gain
+
+
+class Forecaster(nn.Module):
+    """Two GRUs of different inputs between both, side by side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.revin, self.slow, self.fast = RevIN(3), nn.Linear(3, 4), nn.Linear(3, 2)
+        self.long, self.short = nn.GRU(4, 5, batch_first=True), nn.GRU(2, 6, batch_first=True)
+        self.head = nn.Sequential(nn.Linear(11, 4), nn.Tanh(), nn.Linear(4, 3))
+
+    def inner(self, z: Any) -> Any:
+        results = self.long(self.slow(z))[0], self.short(torch.tanh(self.fast(z)))[0]
+        return self.head(torch.cat(results, -1))
+
+    def forward(self, x: Any) -> Any:
+        return self.revin(self.inner(self.revin(x)), True)
+
+
 class Recurrent(nn.Module):
     """A recurrent module and a head on the last step, on every step or on the final states."""
 

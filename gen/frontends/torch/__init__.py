@@ -83,6 +83,15 @@ def trace(torch: Any, module: Any, unrolled: list[str] | None = None) -> Any:
                 return True
             return bool(super().is_leaf_module(m, module_qualified_name))
 
+        def call_module(self, m: Any, *args: Any) -> Any:
+            found = super().call_module(m, *args)
+            name = self.path_of_module(m)
+            calls[name] += 1  # Names of calls but the first have numbers, as in exported programs.
+            given[f"{name}@{calls[name] - 1}" if calls[name] > 1 else name] = fx.node.map_aggregate(
+                found, lambda one: getattr(one, "node", one)
+            )
+            return found
+
     class Steps(fx.Proxy):  # type: ignore[misc]
         """A tensor or size that a loop goes through as if there were a few of its steps."""
 
@@ -110,13 +119,21 @@ def trace(torch: Any, module: Any, unrolled: list[str] | None = None) -> Any:
         def iter(self, obj: Any) -> Any:
             return iter([obj[at] for at in range(self.steps(obj.node, not _is_shape(obj.node)))])
 
+    def traced(tracer: Any) -> Any:
+        for one in (given, calls):
+            one.clear()
+        graph = tracer(autowrap_modules=(math, rnn)).trace(module)
+        graph.output_node().meta["given"] = dict(given)
+        return graph
+
+    given, calls = dict[str, Any](), Counter[str]()
     cell = next((name for name, part in module.named_modules() if isinstance(part, torch.nn.RNNCellBase)), "")
     try:
         with _recorded(torch):
             stops = () if unrolled is None else (TypeError, fx.proxy.TraceError)
             with contextlib.suppress(*stops):
-                return Tracer(autowrap_modules=(math, rnn)).trace(module)
-            return Unrolling(autowrap_modules=(math, rnn)).trace(module)
+                return traced(Tracer)
+            return traced(Unrolling)
     except Exception as error:  # Tracing runs the user's code, which may raise any error.
         line = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         if cell and "Proxy" in line:
@@ -186,6 +203,8 @@ class Walk:
             if node.op == "output":
                 results = self._value(node.args[0])
                 names = results if isinstance(results, dict) else {}
+                for name, given in node.meta.get("given", {}).items():
+                    self.to.known.setdefault(name, self._value(given))
             elif node.op == "placeholder":
                 self.values[node] = self.to.input(node.name)
             elif node.op == "get_attr":

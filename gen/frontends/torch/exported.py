@@ -6,7 +6,7 @@ PyTorch is used only to save a program that is given as an object. Nothing in th
 import io
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -80,6 +80,8 @@ class _Program:
         self.to.reserve(name for node in self.archive.graph["nodes"] for name in _names(node["outputs"]))
         for node in self.archive.graph["nodes"]:
             self._node(node)
+        for module, name in _modules(self.archive.graph).items():
+            self.to.known.setdefault(module, self.scope[name])
         specs = self.archive.signature["output_specs"]
         results = [self._value(spec["user_output"]["arg"]) for spec in specs if "user_output" in spec]
         return self.to.graph(results, options, report)
@@ -162,6 +164,41 @@ def _names(outputs: Sequence[Mapping[str, Any]]) -> list[str]:
         else:
             found.append(value["as_name" if kind.startswith("as_sym") else "name"])
     return found
+
+
+def _modules(graph: Mapping[str, Any]) -> dict[str, str]:
+    """What each call of a module gives: the one value of it that is read elsewhere.
+
+    Calls but the first have numbers, as `norm@1`; what only another call of that module reads is no result.
+    """
+    calls: dict[str, set[str]] = {}
+    readers: dict[str, list[set[str]]] = {}
+    for node in graph["nodes"]:
+        stack = str(node.get("metadata", {}).get("nn_module_stack", "")).split(";")
+        parts = [part.split(",") for part in stack if part.count(",") > 1]  # key, path, type
+        inside = {"@".join([path, *key.split("@")[1:]]) for key, path, *_ in parts if path}
+        for name in filter(None, _names(node["outputs"])):
+            for call in inside:
+                calls.setdefault(call, set()).add(name)
+        for name in {*_read([item["arg"] for item in node["inputs"]])}:
+            readers.setdefault(name, []).append({call.partition("@")[0] for call in inside})
+    for name in {*_read(graph["outputs"])}:
+        readers.setdefault(name, []).append(set())
+    found = {
+        call: [n for n in names if any(call.partition("@")[0] not in each for each in readers.get(n, ()))]
+        for call, names in calls.items()
+    }
+    return {call: names[0] for call, names in found.items() if len(names) == 1}
+
+
+def _read(value: Any) -> Iterator[str]:
+    """The names that arguments hold."""
+    if isinstance(value, Mapping):
+        if isinstance(value.get("name"), str):
+            yield value["name"]
+        value = list(value.values())
+    for item in value if isinstance(value, list) else ():
+        yield from _read(item)
 
 
 # The archive

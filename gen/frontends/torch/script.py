@@ -233,7 +233,9 @@ class _Walk:
             return args[1]
         names = [value.debugName() for value in method.graph.inputs()]
         found = self.block(method.graph, dict(zip(names, args, strict=True)))
-        return found[0] if len(found) == 1 else tuple(found)
+        result = found[0] if len(found) == 1 else tuple(found)
+        self.to.known.setdefault(path, result)
+        return result
 
     def leaf(self, module: Any, path: str, label: str, method: Any, args: tuple[Any, ...]) -> Any:
         """Translate the call of a module of torch.nn, whose options are only in its code."""

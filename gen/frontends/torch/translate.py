@@ -444,7 +444,8 @@ class Translator:
         """The graph of a model that gives ``results``."""
         found = [each for each in flat(self.current(results)) if isinstance(each, Tensor)]
         outputs = list(dict.fromkeys(str(each) for each in found if not isinstance(each, Number)))
-        self._name_end(options.output)
+        for name in (options.output, options.begin):
+            self._name_end(name)
         if options.output is None:
             self._note_constants(results, names or {}, report)
         called = {each: self._layer(each) if len(outputs) > 1 else self._label(each) for each in outputs}
@@ -495,7 +496,7 @@ class Translator:
         return self._label(name if name in self._made else tensor)
 
     def _name_end(self, wanted: str | None) -> None:
-        """Give the end that is asked for its name, if it has another one in the graph."""
+        """Give the end or begin that is asked for its name, if it has another one in the graph."""
         if wanted is None or wanted not in self.known or self._produced(wanted):
             return
         if any(node.label == wanted and not node.hidden for node in self.nodes):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper
-from support.lazy import nn
+from support.lazy import nn, torch
 from support.onnx_files import O, const, ints, lstm, node, rand, run, save
 from support.refusals import refused
 
@@ -144,7 +144,8 @@ def test_attributes_that_are_refused(attributes: dict[str, Any], words: str, tmp
 
 
 def test_begins_that_are_refused(tmp_path: Path) -> None:
-    refused(nn.LSTM(C, 2), "`begin` names a tensor of an ONNX or TFLite model, and this is", AT_M)
+    torch.save(nn.LSTM(C, 2).state_dict(), tmp_path / "lstm.pt")
+    refused(tmp_path / "lstm.pt", "`begin` names a tensor of a model's graph, and this file has none", AT_M)
     path = like_silero(tmp_path / "m.onnx", front="Sqrt")
     refused(path, "`begin` must name a tensor on the way .* but 'no' is none", ReadOptions(begin="no"))
     refused(path, "Sqrt node 'sqrt', which reads 'x', is not supported.*lstm='rec'", ReadOptions(begin="x"))

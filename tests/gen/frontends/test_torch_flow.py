@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from support.lazy import F, Lazy, nets, nn, torch
 from support.refusals import refused
+from support.torch_forms import in_form
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
 from rtlstm.sim.reference import run_float
@@ -465,3 +466,36 @@ def test_weight_norm_of_an_exported_program(norm, dim):
         assert network.inputs == I
         np.testing.assert_allclose(run_float(network, x.numpy()).y, module(x).detach().numpy(), atol=1e-9)
     assert read_model(program).network.layers[0].name == "up"
+
+
+@pytest.mark.parametrize("form", ["live", "exported", "trace", "onnx"])
+def test_begin_names_a_module_in_front(form, tmp_path):
+    """As output does: a module of several nodes, too. Without it, the core begins where both layers meet."""
+    torch.manual_seed(1)
+    module, x = nets.Forecaster().eval(), torch.rand(2, 6, 3)
+    with warnings.catch_warnings(action="ignore"):
+        source = in_form(form, module, (x,), tmp_path)
+    output = "/head/head.2/Add" if form == "onnx" else "head"
+    with torch.no_grad():
+        z = module.revin(x)
+        wanted = module.inner(z).transpose(0, 1).numpy()
+    begin = read_model(source, ReadOptions(output=output)).report.input if form == "onnx" else "revin"
+    for options in (ReadOptions(begin=begin, output=output), ReadOptions(output=output)):
+        result = read_model(source, options)
+        assert " ".join(layer.kind for layer in result.network.layers) == "dense gru dense gru dense dense"
+        np.testing.assert_allclose(run_float(result.network, z.numpy().swapaxes(0, 1)).y, wanted, atol=1e-6)
+        assert any("stay outside of the core, for the host" in note for note in result.report.notes)
+    refused(source, "`begin` must name a tensor on the way .* but 'none' is none", ReadOptions(begin="none"))
+
+
+def test_a_split_begins_at_a_module():
+    """Both GRUs are the core's; if it begins at one, the other stays in PyTorch."""
+    torch.manual_seed(1)
+    module, x = nets.Forecaster().eval(), torch.rand(2, 6, 3)
+    wanted = module(x)
+    for given, count in (({"begin": "revin"}, 2), ({}, 2), ({"lstm": "long"}, 1)):
+        split = splits.split_module(module, ReadOptions(**given), None, [((x,), {})])
+        assert [layer.kind for layer in split.read.network.layers].count("gru") == count
+        core, past = split.front(x)
+        y = run_float(split.read.network, core["x"].swapaxes(0, 1)).y.swapaxes(0, 1)
+        torch.testing.assert_close(split.back(y, None, past), wanted, atol=1e-6, rtol=1e-5)
