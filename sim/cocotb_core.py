@@ -520,12 +520,7 @@ class Core:
         return self._lock.locked()
 
     async def _uninterrupted(self, work: Coroutine[Any, None, Result]) -> Result:
-        """Await what a call does at the ports.
-
-        Raises
-        ------
-        DeviceError
-            If the dut was reset since the call began.
+        """Await what a call does at the ports; raises DeviceError if the dut was reset since the call began.
         """
         try:
             self._check_reset()
@@ -618,10 +613,7 @@ class Core:
     async def _ports_idle(self) -> None:
         """Wait until nothing moves through the ports of steps.
 
-        Raises
-        ------
-        DeviceError
-            If something waits there and the core accepts no step.
+        Raises DeviceError if something waits there and the core accepts no step.
         """
         board, cycles = self.scoreboard, self.scoreboard.ports.timeout_cycles
         left, before = cycles, board.steps
