@@ -520,8 +520,7 @@ class Core:
         return self._lock.locked()
 
     async def _uninterrupted(self, work: Coroutine[Any, None, Result]) -> Result:
-        """Await what a call does at the ports; raises DeviceError if the dut was reset since the call began.
-        """
+        """Await what a call does at the ports; DeviceError if the dut was reset since the call began."""
         try:
             self._check_reset()
         except DeviceError:
