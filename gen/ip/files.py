@@ -411,8 +411,11 @@ def c_header(manifest: Manifest, initial_state: InitialState | None = None) -> s
     initial: list[tuple[str, list[int]]] = []
     if initial_state is not None:
         # Values beyond their format saturate, as in the driver.
-        for name, layers in zip("HC", layout.parse(initial_state, None), strict=False):
-            initial.append((name, [int(value) for each in layers for value in each.ravel()]))
+        h, c, _ = layout.parse(initial_state, None)
+        initial = [
+            (name, [int(value) for each in layers for value in each.ravel()])
+            for name, layers in (("H", h), ("C", c))
+        ]
     states = (
         ("H", program.hidden, layout.sizes, layout.hidden_formats, numerics.data_bits),
         ("C", program.cells, layout.cell_sizes, layout.cell_formats, numerics.cell.bits),
