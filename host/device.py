@@ -98,8 +98,9 @@ class Residents(Generic[Resident]):
             theirs = pack_tables(other.numerics)
             if not all(np.array_equal(mine[region], theirs[region]) for region in mine):
                 raise ConfigurationError(
-                    f"networks of one device share its tables, but network {number} of {manifest.name!r} would "
-                    "have other tables of activations than the network that is loaded; generate both with `device` and one folder"
+                    f"networks of one device share its tables, but network {number} of {manifest.name!r} "
+                    "would have other tables of activations than the network that is loaded; generate both "
+                    "with `device` and one folder"
                 )
 
 

@@ -290,7 +290,8 @@ def _check(accelerator: DecodingDevice, first: ArrayLike, steps: Any, stop: Any)
         has = f"has a table of {rows} rows" if rows else f"looks up in {len(tables)} tables"
         raise ConfigurationError(
             f"decode needs a model that looks up the numbers of its {manifest.classes} outputs in one table, "
-            f"but {accelerator.device.label} {has}; choose the next input yourself, and give it to a stream's step"
+            f"but {accelerator.device.label} {has}; choose the next input yourself, and give it to a "
+            "stream's step"
         )
     tokens = as_array("first", first)
     if tokens.ndim > 1 or not tokens.size:

@@ -223,8 +223,8 @@ def explain_trials(trials: Sequence[Trial]) -> Iterator[str]:
     if ratio > 1 and any(trial.value == "cancelling" for trial in taken):
         wide += "; rounding that cancels is preferred, since it keeps rare large errors down"
     yield (
-        f"{len(trials) - 1} choices were tried on calibration data beside the formulas' formats, and these were "
-        f"taken, {gained} there: {chosen}{wide}"
+        f"{len(trials) - 1} choices were tried on calibration data beside the formulas' formats, and these "
+        f"were taken, {gained} there: {chosen}{wide}"
     )
 
 

@@ -111,7 +111,11 @@ def test_why_rounding_that_gains_nothing_is_taken(error: float, said: bool):
 
 @pytest.mark.parametrize(
     ("before", "after", "said"),
-    [(0.369, 0.3691, "about the same error"), (0.4, 0.1, "75 % less error"), (0.0, 0.0, "about the same error")],
+    [
+        (0.369, 0.3691, "about the same error"),
+        (0.4, 0.1, "75 % less error"),
+        (0.0, 0.0, "about the same error"),
+    ],
 )
 def test_what_trials_changed_is_said(before: float, after: float, said: str):
     first = Trial(choice="all", value="by formulas", error=before, taken=True)
