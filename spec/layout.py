@@ -159,7 +159,7 @@ class OutputPart(Record):
 
 
 class EmbeddingShape(Record):
-    """A table in which the host looks up the tokens that a model reads: its name, and its size."""
+    """A table in which a model looks up the tokens that it reads: its name, and its size."""
 
     name: Annotated[str, Field(min_length=1)]
     rows: Annotated[int, Field(ge=1)]

@@ -927,7 +927,7 @@ class _Reader:
         return apply_recurrent(step, value, _CUT)
 
     def _embed(self, step: Step) -> Applied:
-        """Read a table that the host looks up: the network begins after it."""
+        """Read a table: the network begins after it."""
         value = step.only()
         if value.flow.layers or value.packed or not value.flow.plain:
             raise ModelError(f"{step.where} must read the model's input; the core does not look up")
@@ -941,8 +941,8 @@ class _Reader:
         which = next((name for name, each in self.inputs.items() if each is source), "")
         self.embeddings.append(Embedding(name=step.label, table=table, input=which))
         note = (
-            f"{step.where} is looked up by the host (ReadResult.embeddings has its table of {table.shape[0]} "
-            f"x {table.shape[1]}): the core reads its rows"
+            f"{step.where} is looked up before the network (ReadResult.embeddings has its table of "
+            f"{table.shape[0]} x {table.shape[1]}), which reads its rows"
         )
         width = table.shape[1]
         result = Value(Flow.begin(width), Axes((*value.axes.tags, "F"), width))
@@ -950,7 +950,7 @@ class _Reader:
             self.input_tags, self.begin = result.axes.tags, step.node.outputs[0]
         if which:
             self.inputs[which] = result.flow.terms[0].source
-        why = f"looked up by the host: {table.shape}"
+        why = f"looked up before the network: {table.shape}"
         return Applied((result,), "outside", why, (note, *step.node.notes))
 
     # The end

@@ -214,7 +214,7 @@ class _Reader:
         return width == first.inputs and width != self.flow.outputs and not bias and not adapter
 
     def _add_tables(self) -> None:
-        """Keep embeddings for the host."""
+        """Keep embeddings, which are looked up before the network."""
         chosen = {_parse_dense(text).name for text in self.options.dense or ()}
         for name in list(self.tensors):
             base = name.removesuffix(".weight")
@@ -222,10 +222,10 @@ class _Reader:
                 continue
             table = self._take(f"embedding {base!r}", name)
             self.report.embeddings.append(Embedding(name=base, table=table))
-            self.report.node(base, "embedding", "outside", f"looked up by the host: {table.shape}")
+            self.report.node(base, "embedding", "outside", f"looked up before the network: {table.shape}")
             self.report.note(
-                f"{base!r} is an embedding by its shape {table.shape}: the core reads its rows, which the "
-                "host looks up (ReadResult.embeddings)"
+                f"{base!r} is an embedding by its shape {table.shape}: the network reads its rows "
+                "(ReadResult.embeddings)"
             )
 
     @staticmethod

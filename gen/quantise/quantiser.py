@@ -91,7 +91,7 @@ class TrainedNetwork:
     initial_state: InitialState | None = None
     """The state in which the model begins, if that is not zero."""
     embeddings: tuple[Embedding, ...] = ()
-    """The tables in which the host looks up what the model reads."""
+    """The tables in which the model looks up what it reads."""
 
     def quantised(self) -> QuantizedNetwork:
         """Return its integers: nothing is rounded."""

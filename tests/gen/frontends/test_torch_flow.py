@@ -259,7 +259,7 @@ def test_embedding_is_the_hosts():
     with torch.no_grad():
         np.testing.assert_allclose(y.swapaxes(0, 1), module(words).numpy(), atol=1e-9)
     assert result.report.input == "the output of table"
-    assert any("Embedding 'table' is looked up by the host" in note for note in result.report.notes)
+    assert any("Embedding 'table' is looked up before the network" in note for note in result.report.notes)
     for wrong in ([11], [-1], [0.5]):
         with pytest.raises(InputError, match="must hold tokens"):
             table(wrong)
