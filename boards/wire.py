@@ -143,8 +143,8 @@ def predict_wire(manifest: Manifest, timing: BoardTiming, block: int | None = No
     Raises ConfigurationError if the link cannot carry the build's steps.
     """
     cost, parameters, numerics = link_cost(timing), manifest.parameters, manifest.numerics
-    program, room = manifest.program, link_limits(manifest).body - HEADER.size
-    x_bytes = 2 + program.inputs * value_bytes(numerics.input.bits)
+    port, program, room = manifest.input_port, manifest.program, link_limits(manifest).body - HEADER.size
+    x_bytes = 2 + port.values * value_bytes(port.bits)
     y_bytes = program.outputs * value_bytes(numerics.output_bits)
 
     def wire_bytes(count: int) -> int:
@@ -154,7 +154,7 @@ def predict_wire(manifest: Manifest, timing: BoardTiming, block: int | None = No
         return sum(max(size + cost.around, cost.shortest) for size in sizes)
 
     byte_us, cycle_us, core_us = cost.byte_us(timing), 1e6 / timing.link_hz, 1 / timing.clock_mhz
-    beats = -(-program.inputs // parameters.beat_in), -(-program.outputs // parameters.beat_out)
+    beats = parameters.port_beats(program.inputs), -(-program.outputs // parameters.beat_out)
     # A byte is read in two cycles. A beat of the input waits for the core, one of the output for the link.
     fed = (2 * x_bytes + 2 * beats[0]) * cycle_us + cost.beat * beats[0] * core_us
     read = y_bytes * cycle_us + beats[1] * (cycle_us + 4 * core_us)

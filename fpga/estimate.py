@@ -127,7 +127,8 @@ def top_sizes(manifest: Manifest, family: Estimates, ethernet: bool = False) -> 
     Raises ConfigurationError if a step is too large for the link, or the build takes whole sequences.
     """
     parameters, numerics = manifest.parameters, manifest.numerics
-    x_bits, y_bits = parameters.beat_in * numerics.input.bits, parameters.beat_out * numerics.output_bits
+    x_bits = manifest.input_port.beat * manifest.input_port.bits
+    y_bits = parameters.beat_out * numerics.output_bits
     memories = link_memories(link_limits(manifest)).values()
     assert family.top_luts is not None  # a request for such a board is refused
     luts, per_bit = family.top_luts

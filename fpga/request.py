@@ -6,14 +6,22 @@ from pydantic import BeforeValidator, Field
 
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FamilyName
-from rtlstm.spec.parameters import CoreOptions, HardwareOption, Parameters, Size, TableMemory, WeightMemory
+from rtlstm.spec.parameters import (
+    CoreOptions,
+    HardwareOption,
+    Parameters,
+    Size,
+    TableMemory,
+    TokenTable,
+    WeightMemory,
+)
 from rtlstm.spec.program.spatial import LoopRegisters
 
 ClockMhz = Annotated[float, Field(ge=1, le=1000)]
 Router = Literal["router1", "router2"]
 _OF_ARRAYS = (
     *("lanes", "macs", "gate_units", "multipliers", "lut_lanes", "weight_memory"),
-    *("skip_zeros", "max_steps", "lane_sums", "wave_front"),
+    *("skip_zeros", "max_steps", "lane_sums", "wave_front", "token_table"),
 )
 """Options that a spatial build does not have."""
 ArrayKind = Literal["shared", "spatial"]
@@ -95,8 +103,7 @@ class HardwareRequest(CoreOptions):
         WeightMemory | None,
         HardwareOption(
             "Memory of the weights: block RAM (block, the default), or the family's largest "
-            "memory (large), such as the single port RAM of the UP5K. A fitted device gets "
-            "large if block RAM is too small."
+            "memory (large). A fitted device gets large if block RAM is too small."
         ),
     ] = None
     table_memory: Annotated[
@@ -107,6 +114,10 @@ class HardwareRequest(CoreOptions):
             "gets rom if block RAM is too small."
         ),
     ] = None
+    token_table: Annotated[
+        TokenTable,
+        HardwareOption("What looks up tokens: the driver (host), or the core, in a memory (core)."),
+    ] = "host"
     beat_out: Annotated[
         Size | None,
         HardwareOption(

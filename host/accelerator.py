@@ -486,7 +486,7 @@ class Accelerator(Closing):
         The caller's array is ``(N, T, I)`` if ``swapped``, and ``(T, I)`` if not ``batched``; it has its
         padding in ``front``, or behind.
         """
-        inputs, limit = self.manifest.program.inputs, self.manifest.parameters.max_steps
+        inputs, limit = self.inputs, self.manifest.parameters.max_steps
         steps, count, _ = array.shape
         if not steps:
             raise InputError("x must have at least one step, but T is 0; leave empty sequences out")
@@ -845,8 +845,8 @@ class Accelerator(Closing):
 
     @property
     def inputs(self) -> int:
-        """Number of input values of a time step."""
-        return self.manifest.program.inputs
+        """Number of input values of a time step; 1 if the core looks up tokens."""
+        return self.manifest.input_port.values
 
     @property
     def outputs(self) -> int:

@@ -1,8 +1,8 @@
 """Tables in which a model looks up tokens, the numbers that it reads, and greedy decoding of tokens.
 
-The driver looks tokens up, and the core reads the tables' rows. In greedy decoding, what is decided of a
-step is the next step's token. A build folder has the tables as ``embeddings.npz``, arrays ``table_0`` and so
-on.
+The driver looks tokens up, and the core reads the tables' rows; or the core looks up. In greedy decoding,
+what is decided of a step is the next step's token. A build folder has the tables as ``embeddings.npz``,
+arrays ``table_0`` and so on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from rtlstm.spec.record import Record
 
 
 class Embedding(Record):
-    """A table that stays with the host: row ``i`` is what the network reads for the token ``i``."""
+    """A table of a model: row ``i`` is what the network reads for the token ``i``."""
 
     name: str
     table: FloatArray
@@ -78,6 +78,8 @@ class Tables:
     """Whether the model's data have sequences before steps; None if it does not tell."""
     parts: tuple[OutputPart, ...] = ()
     """The model's inputs, if it has several."""
+    in_core: bool = False
+    """Whether the core looks up: it gets tokens as they are."""
 
     def look_up(
         self,
@@ -90,6 +92,8 @@ class Tables:
         axes: Sequence[int] = (1, 2),
     ) -> NDArray[Any]:
         """Return rows of the model's table for tokens; other data as they are.
+
+        Of tokens that the core looks up, return their numbers as floats, ``(..., 1)``.
 
         Parameters
         ----------
@@ -125,6 +129,8 @@ class Tables:
         array = as_array(name, x)
         if self.parts:
             return array
+        if self.in_core:
+            return self._numbers(array, lengths, batch_first, pad, name, axes)
         single = len(axes) == 1 and self.frames > 1 and array.ndim == axes[0] + 1
         apart = single and is_raw(array) and array.shape[-1] == self.frames
         if not self.tables or not (array.ndim in axes or apart):
@@ -143,6 +149,33 @@ class Tables:
                 "them up in each of the build's embeddings, and give what the network reads of them"
             )
         return array
+
+    def _numbers(
+        self,
+        array: NDArray[Any],
+        lengths: Any,
+        batch_first: bool | None,
+        pad: Pad,
+        name: str,
+        axes: Sequence[int],
+    ) -> NDArray[Any]:
+        """Return checked tokens that the core looks up, also of numbers that this returned before; errors as
+        those of :meth:`look_up`."""
+        alone = array.shape[-1:] == (1,) and array.ndim - 1 in axes
+        if alone and (array.dtype.kind == "f" or array.ndim not in axes):
+            array = array[..., 0]
+            if array.dtype.kind == "f" and ((np.abs(array) < 2**31) & (array == np.floor(array))).all():
+                array = array.astype(np.int64)
+        if array.ndim not in axes:
+            raise InputError(
+                f"{name} must hold tokens, which the core looks up, with {' or '.join(map(str, axes))} axes, "
+                f"not {array.shape}; generate with `token_table='host'` to give what the network reads"
+            )
+        first = self.batch_first if batch_first is None else batch_first
+        tokens = _without_padding(array, lengths, bool(first), pad)
+        (table,) = self.tables
+        table(tokens, name, " (the core does: it takes no rows)")
+        return tokens.astype(np.float64)[..., None]
 
 
 def _without_padding(array: NDArray[Any], lengths: Any, first: bool, pad: Pad) -> NDArray[Any]:
@@ -190,7 +223,8 @@ def load_tables(folder: Path, manifest: Manifest) -> Tables:
         ) from None
     named = zip(manifest.embeddings, arrays, strict=True)
     tables = tuple(Embedding(name=shape.name, table=array, input=shape.input) for shape, array in named)
-    return Tables(tables, manifest.frames, manifest.batch_first, manifest.input_parts)
+    looks_up = manifest.parameters.token_rows > 0
+    return Tables(tables, manifest.frames, manifest.batch_first, manifest.input_parts, looks_up)
 
 
 class DecodingDevice(Protocol):

@@ -194,7 +194,7 @@ def check_values(
     build that runs the steps. ``advice`` is the text at the end of the message about a wrong shape. Raises
     InputError if it holds no real numbers or has another shape.
     """
-    array, inputs = _whole_steps(as_numbers("x", x), leading, manifest), manifest.program.inputs
+    array, inputs = _whole_steps(as_numbers("x", x), leading, manifest), manifest.input_port.values
     wanted = (*leading, inputs)
     if array.ndim != len(wanted) or any(
         isinstance(size, int) and size != found for size, found in zip(wanted, array.shape, strict=True)
@@ -236,10 +236,14 @@ def _whole_steps(
 def as_codes(array: NDArray[np.generic], manifest: Manifest) -> tuple[IntArray, int]:
     """Return the codes of checked values, and how many floats were saturated.
 
-    Floats are rounded half up; integers are codes already.
+    Floats are rounded half up; integers are codes already. Tokens that the core looks up stay as they are.
 
-    Raises InputError if a float is not finite, or an integer outside the input format.
+    Raises InputError if a float is not finite, an integer outside the input format, or a token not one of
+    the table.
     """
+    if manifest.parameters.token_rows:
+        check_range("x", array, 0, manifest.parameters.token_rows - 1)
+        return array.astype(np.int64), 0
     numerics = manifest.numerics
     return quantise("x", array, numerics.input, numerics.input.lowest, numerics.scale_input)
 

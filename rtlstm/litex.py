@@ -113,7 +113,7 @@ def add_core(
     soc.bus.add_slave(name, core.bus, SoCRegion(origin=origin, size=REGION_BYTES, cached=False))
     for what, value in {
         "BUILD_NUMBER": manifest.build_number,
-        "INPUTS": manifest.program.inputs,
+        "INPUTS": manifest.input_port.values,
         "OUTPUTS": manifest.program.outputs,
         "STREAMS": manifest.parameters.streams,
         "NETWORKS": manifest.parameters.networks,

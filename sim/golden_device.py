@@ -13,7 +13,7 @@ from rtlstm.host.transport import Transport, register_words
 from rtlstm.sim.golden import Golden, GoldenStream
 from rtlstm.sim.golden_cells import CellStream
 from rtlstm.spec.errors import ConfigurationError, DeviceError
-from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.fixed import IntArray, check_range
 from rtlstm.spec.image import WeightImage, WordArray, image_shapes
 from rtlstm.spec.manifest import Manifest, RegionLayout
 from rtlstm.spec.packing import pack_tables, unpack
@@ -307,6 +307,9 @@ class GoldenDevice(Transport):
         if not steps.suppress.all():
             marks = {"ends": steps.ends, "ready": ~self._partials_invalid, "suppress": steps.suppress}
             self._timed = {"streams": steps.streams} | marks | changed
+        if rows := self.manifest.parameters.token_rows:
+            check_range("x", steps.x, 0, rows - 1)
+            steps = replace(steps, x=self._model().network.looked_up(steps.x))
         alone = len(steps) == 1 and not steps.ends[0]
         y = self._step(int(steps.streams[0]), steps.x) if alone else self._run_runs(steps)
         self._counters[Register.STEPS] += len(y) - int(np.count_nonzero(steps.suppress))

@@ -74,9 +74,9 @@ class DeviceEngine:
 
     def _know(self, manifest: Manifest, network: int) -> None:
         self._manifest, self._network = manifest, network
-        self._x_size = value_bytes(manifest.numerics.input.bits)
+        self._x_size = value_bytes(manifest.input_port.bits)
         self._y_size = value_bytes(manifest.numerics.output_bits)
-        self._x_bytes = manifest.program.inputs * self._x_size
+        self._x_bytes = manifest.input_port.values * self._x_size
 
     def _clear(self) -> None:
         self._expected = self._oldest = 0
@@ -261,7 +261,7 @@ class DeviceEngine:
         """Run steps; return each one's bytes of output, none for suppressed outputs."""
         if not len(steps):
             return []
-        bits = self._manifest.numerics.input.bits
+        bits = self._manifest.input_port.bits
         half = 1 << (bits - 1)
         x = decode_values(steps[:, 2:].tobytes(), self._x_size).reshape(len(steps), -1)
         x = ((x & (2 * half - 1)) ^ half) - half

@@ -55,11 +55,11 @@ class PortSpec:
         cycles = manifest.cycles
         return cls(
             name=manifest.name,
-            inputs=manifest.program.inputs,
+            inputs=manifest.input_port.values,
             outputs=manifest.program.outputs,
-            data_bits=manifest.numerics.input.bits,
+            data_bits=manifest.input_port.bits,
             output_bits=manifest.numerics.output_bits,
-            beat_in=manifest.parameters.beat_in,
+            beat_in=manifest.input_port.beat,
             beat_out=manifest.parameters.beat_out,
             streams=manifest.parameters.streams,
             networks=manifest.parameters.networks,
@@ -206,15 +206,21 @@ _STEPS = 64
 
 
 def random_input(manifest: Manifest, steps: int | None, seed: int) -> IntArray:
-    """Return integers over the whole input range, ``(steps, N, inputs)``; one sequence per stream.
+    """Return integers over the whole input range, or tokens, ``(steps, N, inputs)``; one sequence per stream.
 
     By default 64 steps, or as many as a sequence may have on the device, if these are fewer.
     """
     steps = steps or min(_STEPS, manifest.parameters.max_steps or _STEPS)
-    most = manifest.numerics.input.maximum
+    least, most = port_range(manifest)
     count = min(manifest.parameters.streams, _MOST_SEQUENCES)
-    shape = (steps, count, manifest.program.inputs)
-    return np.random.default_rng(seed).integers(-most, most, shape, endpoint=True)
+    shape = (steps, count, manifest.input_port.values)
+    return np.random.default_rng(seed).integers(least, most, shape, endpoint=True)
+
+
+def port_range(manifest: Manifest) -> tuple[int, int]:
+    """Return the least and the most integer of random values at the port."""
+    most = manifest.numerics.input.maximum
+    return (0, manifest.parameters.token_rows - 1) if manifest.parameters.token_rows else (-most, most)
 
 
 Simulator = Literal["verilator", "icarus"]

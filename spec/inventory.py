@@ -272,6 +272,7 @@ def memories(manifest: Manifest) -> dict[str, MemorySpec]:
         *_operand_memories(manifest),
         *_drain_memories(manifest),
         *_norm_memories(manifest),
+        *_token_table(manifest),
         *(activation.memory for activation in activations(manifest) if not activation.constant),
         *(
             _clocked(name, sum(widths.values()), manifest.capacity.operations, 1)
@@ -410,6 +411,12 @@ def _drain_memories(manifest: Manifest) -> Iterator[MemorySpec]:
         yield MemorySpec(name, units, layout.width, depth, output_register=register, style=style)
 
 
+def _token_table(manifest: Manifest) -> Iterator[MemorySpec]:
+    """Yield the table in which the core looks up tokens, if it does."""
+    if (layout := manifest.regions.get(Region.TOKENS)) is not None:
+        yield _clocked("token table", layout.width, layout.rows, 2)
+
+
 def _norm_memories(manifest: Manifest) -> Iterator[MemorySpec]:
     """Yield the memories of norms: of the values of a vector, and of each gate unit's gains and biases."""
     parameters, numerics = manifest.parameters, manifest.numerics
@@ -471,8 +478,9 @@ def wrapper_memories(manifest: Manifest) -> dict[str, MemorySpec]:
     found: list[MemorySpec] = []
     if "fifos" in bus.owners:
         # With the stream, whether the output is suppressed, and whether the beat is its step's last.
-        width = parameters.beat_in * numerics.input.bits + parameters.number_bits + 2
-        depth = WAITING_STEPS * -(-manifest.capacity.inputs // parameters.beat_in)
+        port = manifest.input_port
+        width = port.beat * port.bits + parameters.number_bits + 2
+        depth = WAITING_STEPS * -(-port.most // port.beat)
         found.append(MemorySpec("input FIFO", 1, width, depth - 1, inferred=True))
         width = parameters.beat_out * numerics.output_bits + parameters.number_bits
         depth = WAITING_STEPS * -(-manifest.capacity.outputs // parameters.beat_out)
@@ -506,9 +514,9 @@ def link_limits(manifest: Manifest) -> Limits:
         bodies = -(-(2 + values * value_bytes(bits)) // (BODY_LIMIT - HEADER.size))
         return max(_USUAL_BYTES, 1 << ceil_log2(2 * bodies * BODY_LIMIT))
 
-    inputs, outputs = manifest.capacity.inputs, manifest.capacity.outputs
-    numerics = manifest.numerics
-    requests, responses = memory(inputs, numerics.input.bits), memory(outputs, numerics.output_bits)
+    inputs, outputs = manifest.input_port.most, manifest.capacity.outputs
+    requests = memory(inputs, manifest.input_port.bits)
+    responses = memory(outputs, manifest.numerics.output_bits)
     if max(requests, responses) > _MOST_BYTES:
         raise ConfigurationError(
             f"the serial link holds two steps in at most {_MOST_BYTES} bytes, which is too little for "
@@ -540,9 +548,9 @@ def raw_memory(manifest: Manifest) -> MemorySpec:
 
 def raw_sizes(manifest: Manifest) -> dict[str, int]:
     """Return the most bytes of the raw mode's transfers, by what they hold: a step, a result."""
-    capacity, numerics = manifest.capacity, manifest.numerics
+    capacity, numerics, port = manifest.capacity, manifest.numerics, manifest.input_port
     return {
-        "step": 3 + capacity.inputs * value_bytes(numerics.input.bits) + RAW_CRC_BYTES,
+        "step": 3 + port.most * value_bytes(port.bits) + RAW_CRC_BYTES,
         "result": 1 + capacity.outputs * value_bytes(numerics.output_bits) + RAW_CRC_BYTES,
     }
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,7 +19,7 @@ from rtlstm.spec.files import as_bytes, read_file
 from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.layout import EmbeddingShape, OutputPart, Window, check_parts, check_window
 from rtlstm.spec.numerics import LayerShape, Numerics, QuantizedNetwork
-from rtlstm.spec.parameters import Capacity, Needs, Parameters
+from rtlstm.spec.parameters import Capacity, Needs, Parameters, ceil_log2
 from rtlstm.spec.program.fields import (
     FIRST,
     Bases,
@@ -48,7 +49,7 @@ C_HEADER: Final = "rtlstm_registers.h"
 INITIAL_STATE: Final = "state.npz"
 """The name of the state in which a build's model begins, if that is not zeros."""
 EMBEDDINGS: Final = "embeddings.npz"
-"""The name of the tables in which the host looks up what a build's model reads, if it looks anything up."""
+"""The name of the tables in which a build's model looks up what it reads, if it looks anything up."""
 _SCHEMA: Final = 1
 _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
@@ -84,6 +85,22 @@ def _check_pairs(parameters: Parameters, numerics: Numerics) -> None:
         raise ConfigurationError(
             f"`lut_lanes` must be even where two lanes share each DSP block, on {on} "
             f"with {bits}, not {given}; try {max(2, given - 1)}"
+        )
+
+
+def _check_tokens(parameters: Parameters, whole: bool, spatial: bool) -> None:
+    """Refuse cores that look up no tokens."""
+    parameters.require_fixed_program(
+        "`token_table='core'` has a memory for its network's table, but a loadable core takes others; "
+        "leave `token_table` out, so that the driver looks tokens up, or leave `capacities` out"
+    )
+    kind = (
+        "in space, where all is constant" if spatial else "of whole sequences, as a reverse direction needs"
+    )
+    if whole or spatial:
+        raise ConfigurationError(
+            f"`token_table='core'` needs a core that takes steps one by one, not one {kind}; leave it "
+            "out, so that the driver looks tokens up"
         )
 
 
@@ -150,6 +167,20 @@ class RegionLayout(Record):
         return -(-self.width // 32)
 
 
+@dataclass(frozen=True)
+class InputPort:
+    """What the port ``x`` takes: values of a step, or the number of a token that the core looks up."""
+
+    values: int
+    """How many of a step."""
+    most: int
+    """How many of a step of any network that the device can hold."""
+    beat: int
+    """How many at a time."""
+    bits: int
+    """Bits of one, signed."""
+
+
 class Manifest(Record):
     """The description of a build for all its users: ``manifest.json`` in the build folder."""
 
@@ -182,7 +213,7 @@ class Manifest(Record):
     parts: tuple[OutputPart, ...] = ()
     """The model's outputs, if it has several: parts of the core's, in order."""
     embeddings: tuple[EmbeddingShape, ...] = ()
-    """The tables in which the host looks up tokens, of a model that begins so."""
+    """The tables in which tokens are looked up, of a model that begins so."""
     input_parts: tuple[OutputPart, ...] = ()
     """The model's inputs, if it has several: parts of the core's, in order."""
     files: tuple[FileHash, ...] = ()
@@ -294,6 +325,8 @@ class Manifest(Record):
                 "network with direct tables, or choose tables interpolated"
             )
         _check_pairs(parameters, numerics)
+        if parameters.token_rows:
+            _check_tokens(parameters, bool(passes), spatial is not None)
         if parameters.decide is not None:
             _check_decision(parameters, layers, passes, numerics)
         return cls(
@@ -336,7 +369,7 @@ class Manifest(Record):
             Register.BUILD: self.build_number,
             Register.VERSION: MAP_VERSION[0] << 16 | MAP_VERSION[1],
             Register.CAPACITY: self.numerics.output_bits << 24
-            | self.numerics.input.bits << 16
+            | self.input_port.bits << 16
             | self.parameters.networks - 1 << 12
             | self.parameters.streams,
         }
@@ -346,7 +379,15 @@ class Manifest(Record):
     @property
     def shape(self) -> int:
         """What SHAPE reads while the build's own network is in the device."""
-        return (self.program.outputs & 0xFFFF) << 16 | self.program.inputs & 0xFFFF
+        return (self.program.outputs & 0xFFFF) << 16 | self.input_port.values & 0xFFFF
+
+    @cached_property
+    def input_port(self) -> InputPort:
+        """What the port ``x`` takes."""
+        if self.parameters.token_rows:
+            return InputPort(values=1, most=1, beat=1, bits=self.parameters.token_bits)
+        inputs, beat = self.program.inputs, self.parameters.beat_in
+        return InputPort(inputs, self.capacity.inputs, beat, self.numerics.input.bits)
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -580,6 +621,10 @@ class Manifest(Record):
             ),
             Region.CELLS: (units, streams * program.cell_context, 0, numerics.cell.bits),
         }
+        if parameters.token_rows:
+            # Each row begins at a multiple of a power of two: no address is a product.
+            rows = parameters.token_rows << ceil_log2(parameters.row_beats(program.inputs))
+            sizes[Region.TOKENS] = (1, rows, rows, parameters.beat_in * numerics.input.bits)
         for region, tables in numerics.unit.memories.items():
             rows = max(table.rows for table in tables)
             width = max(table.word_bits for table in tables)

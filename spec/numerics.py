@@ -580,6 +580,12 @@ class QuantizedNetwork:
     layers: tuple[QuantizedLayer, ...]
     passes: Passes = ()
     """The passes of whole sequences through the layers; none if all layers go forward, step by step."""
+    tokens: IntArray | None = None
+    """The table in which the core looks up tokens, codes of the input, ``(tokens, inputs)``; None without."""
+
+    def looked_up(self, x: IntArray) -> IntArray:
+        """Return the inputs of what the port takes: tokens ``(..., 1)`` to ``(..., inputs)``, or values."""
+        return x if self.tokens is None else self.tokens[x[..., 0]]
 
     def part(self, layers: range) -> "QuantizedNetwork":
         """Return some of the layers, as they go through a sequence forward."""

@@ -501,8 +501,35 @@ def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
             Region.SHIFTS: _pack_shifts(shifts, scales, unit_constants, numerics),
             **pack_tables(numerics),
             **_program(manifest),
+            **_pack_tokens(network, manifest),
         },
     )
+
+
+def _pack_tokens(network: QuantizedNetwork, manifest: Manifest) -> dict[Region, WordArray]:
+    """Return the table of tokens, beat after beat of the input buffer; nothing where there is none."""
+    parameters, tokens = manifest.parameters, network.tokens
+    inputs, rows = manifest.program.inputs, parameters.token_rows
+    if (0 if tokens is None else len(tokens)) != rows:
+        raise ConfigurationError(
+            f"the core looks up {rows} tokens, but the network's table has "
+            f"{0 if tokens is None else len(tokens)}; give the model that the build was generated for"
+        )
+    if tokens is None:
+        return {}
+    layout = manifest.regions[Region.TOKENS]
+    beats = np.zeros((rows, layout.rows // rows * parameters.beat_in), dtype=np.int64)
+    beats[:, :inputs] = tokens
+    words = beats.reshape(1, layout.rows, parameters.beat_in)
+    return {Region.TOKENS: pack_fields(words, manifest.numerics.input.bits)}
+
+
+def _unpack_tokens(image: WeightImage, manifest: Manifest) -> IntArray | None:
+    parameters = manifest.parameters
+    if not parameters.token_rows:
+        return None
+    beats = unpack_fields(image.regions[Region.TOKENS], manifest.numerics.input.bits, parameters.beat_in)
+    return beats.reshape(parameters.token_rows, -1)[:, : manifest.program.inputs]
 
 
 def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
@@ -565,7 +592,11 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
             )
         )
     return QuantizedNetwork(
-        shapes=manifest.layers, numerics=numerics, layers=tuple(layers), passes=manifest.passes
+        shapes=manifest.layers,
+        numerics=numerics,
+        layers=tuple(layers),
+        passes=manifest.passes,
+        tokens=_unpack_tokens(image, manifest),
     )
 
 

@@ -112,6 +112,12 @@ WeightMemory = Literal["block", "large"]
 """Block RAM, or the family's largest memory: iCE40's single port RAM, Nexus' large RAM, UltraRAM."""
 TableMemory = Literal["ram", "rom"]
 """Memories that are loaded with the weights, or constants made of LUTs."""
+TokenTable = Literal["host", "core"]
+"""Who looks up tokens: the driver, or the core in a memory that is loaded with the weights."""
+MOST_TOKENS: Final = 32768
+"""The most tokens that a core looks up: a link has two bytes for one."""
+TOKEN_CYCLES: Final = 3
+"""Cycles from a token at the port to the first beat of its row at the input buffer."""
 MOST_BEST = 16
 """The most largest outputs that a device finds of a step: each takes a comparison of its chain."""
 
@@ -195,12 +201,14 @@ class CoreOptions(Record):
             "Let layers work on different steps at once where inputs wait, for a shorter interval."
         ),
     ] = False
+    token_rows: Annotated[int, Field(ge=0, le=MOST_TOKENS)] = 0
+    """Tokens that the core looks up, a row of its table for each; 0 where it is given a step's values."""
 
 
 class Parameters(CoreOptions, Extended):
     """Size and shape of the array and its ports."""
 
-    _later = frozenset({"decide", "lane_sums", "wave_front"})
+    _later = frozenset({"decide", "lane_sums", "wave_front", "token_rows"})
 
     lanes: Annotated[int, Field(ge=4, le=1024)] = 4
     """Dot-product engines; a multiple of 4, so that a unit's four gates finish together."""
@@ -414,6 +422,27 @@ class Parameters(CoreOptions, Extended):
     def best_beats(self) -> int:
         """Cycles in which it gives them, ``gate_units`` numbers or scores in each; else 0."""
         return self.drain_beats(2 * self.best)
+
+    @property
+    def token_bits(self) -> int:
+        """Bits of a token at the port, as many as a signed number of it has."""
+        return ceil_log2(self.token_rows) + 1
+
+    def values_taken(self, inputs: int) -> int:
+        """Return how many values the port takes of a step of so many inputs: of a token its number alone."""
+        return 1 if self.token_rows else inputs
+
+    def port_beats(self, inputs: int) -> int:
+        """Return the beats of a step of so many inputs at the port."""
+        return 1 if self.token_rows else self.row_beats(inputs)
+
+    def row_beats(self, inputs: int) -> int:
+        """Return the beats in which a step of so many inputs enters the input buffer."""
+        return ceil(inputs / self.beat_in)
+
+    def look_up_cycles(self, inputs: int) -> int:
+        """Return the cycles from a token to the last beat of its row; 0 where the port takes values."""
+        return TOKEN_CYCLES + self.row_beats(inputs) - 1 if self.token_rows else 0
 
     def values_given(self, outputs: int) -> int:
         """Return how many values the device gives of a step of so many outputs."""

@@ -88,6 +88,7 @@ class Region(IntEnum):
     CELL_TANH = 7
     TABLES = 8
     PROGRAM = 9
+    TOKENS = 10
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def measure_build(
     manifest = Manifest.load(folder)
     report = BuildReport.load(folder)
     network = check_image(WeightImage.load(folder / "weights.bin", manifest), manifest)
-    x = load_tables(folder, manifest).look_up(x, lengths, batch_first, pad)
+    x = replace(load_tables(folder, manifest), in_core=False).look_up(x, lengths, batch_first, pad)
     first = sequences_first("x", x, batch_first, manifest.batch_first, lengths)
     samples = Samples.of(x, network.inputs, lengths, first, manifest.frames, pad, manifest.window)
     if state is not None:
@@ -148,6 +148,7 @@ def _with_widths(
         settings=numbers,
         capacities=asked.capacities,
         initial_state=read.initial_state,
+        embeddings=read.embeddings,
         **hardware,
     )
     estimate = None if report.fit is None else report.fit.estimate

@@ -73,7 +73,7 @@ class Build:
 
     @property
     def embeddings(self) -> tuple[Embedding, ...]:
-        """The model's tables, in which the host looks up tokens. Raises BuildError if they are damaged."""
+        """The model's tables, in which tokens are looked up. Raises BuildError if they are damaged."""
         return self._tables.tables
 
     @cached_property
@@ -97,8 +97,8 @@ class Build:
 
     @property
     def inputs(self) -> int:
-        """Number of input values of a time step."""
-        return self.manifest.program.inputs
+        """Number of input values of a time step; 1 if the core looks up tokens."""
+        return self.manifest.input_port.values
 
     @property
     def outputs(self) -> int:

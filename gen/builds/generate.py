@@ -61,6 +61,7 @@ from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host.device import check_loadable, refuse_spatial
 from rtlstm.host.embeddings import Embedding, embeddings_file
+from rtlstm.host.raw_values import quantise as quantise_values
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.family import GENERIC
 from rtlstm.spec.inventory import FEWEST_ROWS, constant_tables
@@ -69,7 +70,7 @@ from rtlstm.spec.manifest import C_HEADER, EMBEDDINGS, INITIAL_STATE, Manifest, 
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import find_kept, pack
-from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.parameters import MOST_TOKENS, Parameters
 from rtlstm.spec.program.passes import no_loadable_program
 from rtlstm.spec.program.spatial import BEHIND_SUMS
 from rtlstm.spec.progress import Progress, tell
@@ -139,7 +140,7 @@ class BuildRequest:
     source: ModelReport | None = None
     """The front end's report, which the build's report contains."""
     embeddings: tuple[Embedding, ...] = ()
-    """The tables in which the host looks up what the model reads, which the build has for its driver. Data
+    """The tables in which the model looks up what it reads, which the build has for its driver. Data
     here are looked up already."""
     trained: TrainedNetwork | None = None
     """The network with integers that are taken as they are, and with its own settings and calibration data.
@@ -204,6 +205,65 @@ class BuildRequest:
             )
         if self.fit is not None and self.fit.fit_anyway and self.trained is not None:
             refuse_fit_anyway()
+
+    @property
+    def token_rows(self) -> int:
+        """Tokens that the core is asked to look up; 0 if the driver does.
+
+        Raises ConfigurationError if the model has not one table alone.
+        """
+        asked, network, tables = self.fit or self.array, self.network, self.embeddings
+        if asked is None or asked.token_table == "host":
+            return 0
+        remedy = "leave `token_table` out, so that the driver looks tokens up"
+        if not tables:
+            raise ConfigurationError(
+                f"`token_table='core'` needs a model that begins with an embedding, but this one has none; "
+                f"{remedy}"
+            )
+        rows, width = tables[0].table.shape
+        alone = len(tables) == 1 and not network.input_parts
+        if not alone or network.frames > 1 or any(network.window) or width != network.inputs:
+            names = ", ".join(each.name for each in tables)
+            raise ConfigurationError(
+                "`token_table='core'` needs a network that reads a row of one table in each step and nothing "
+                f"beside it, but this one reads {network.inputs} values of {names} ({width} wide) and of "
+                f"what stands beside; {remedy}"
+            )
+        if not 2 <= rows <= MOST_TOKENS:
+            raise ConfigurationError(
+                f"`token_table='core'` takes tables of 2 to {MOST_TOKENS} rows, but this one has {rows}; "
+                f"{remedy}"
+            )
+        return int(rows)
+
+    def with_token_rows(self) -> "BuildRequest":
+        """Return the request with the rows of the core's table of tokens, if it is to have one; errors as
+        those of :attr:`token_rows`."""
+        rows = {"token_rows": self.token_rows}
+        fit, array = self.fit, self.array
+        return replace(
+            self,
+            fit=fit and fit.model_copy(update=rows),
+            array=array and array.model_copy(update=rows),
+        )
+
+    def with_tokens(self, design: "Design") -> "Design":
+        """Return the design with the table that the core looks up, if it does, in codes of the input."""
+        numerics, tables = design.quantised.numerics, [each.table for each in self.embeddings]
+        # Another model for a device is refused with its image.
+        fits = len(tables) == 1 and tables[0].shape[1] == self.network.inputs
+        if not design.manifest.parameters.token_rows or not fits:
+            return design
+        form = numerics.input
+        codes, saturated = quantise_values("the table", tables[0], form, form.lowest, numerics.scale_input)
+        notes = (*design.notes, f"the core looks up {len(codes):,} tokens: a step's input is one's number")
+        if saturated:
+            notes += (
+                f"{saturated:,} of {codes.size:,} values of the table of tokens saturate in the format "
+                f"{form}; calibrate with tokens that cover it, or give `input_range`",
+            )
+        return replace(design, quantised=replace(design.quantised, tokens=codes), notes=notes)
 
     @property
     def numbers(self) -> QuantizationSettings:
@@ -302,6 +362,7 @@ def generate(request: BuildRequest, folder: Path, progress: Progress | None = No
     if device is None:
         name = default_name(network, source) if request.name is None else check_build_name(request.name)
         request.check()
+        request = request.with_token_rows()
     data = request.data()
     stage = _stages(progress)
     with new_folder(target) as work:
@@ -310,6 +371,7 @@ def generate(request: BuildRequest, folder: Path, progress: Progress | None = No
             design = _new_design(request, name, data, progress)
         else:
             design = _design_for(device, request, data)
+        design = request.with_tokens(design)
         manifest = design.manifest.replace(
             frames=network.frames,
             window=network.window,
@@ -356,6 +418,7 @@ def choose_design(request: BuildRequest, data: Calibration | None) -> Design:
     Raises ConfigurationError as :func:`generate` does; it is a NothingFitsError if nothing fits the device.
     """
     request.check()
+    request = request.with_token_rows()
     name = default_name(request.network, request.source) if request.name is None else request.name
     return _new_design(request, name, data, None)
 
@@ -411,7 +474,10 @@ def _design(
                 name, network, settings, data, request.fit, progress, request.initial_state
             )
             if advice is None or not request.fit.fit_anyway:
-                other = "choose a larger device" if advice is None else advice.text
+                larger = "choose a larger device" + ", or leave `token_table` out" * bool(
+                    request.fit.token_rows
+                )
+                other = larger if advice is None else advice.text
                 raise refused.advised(other) from None
             settings, choices, quantised = advice.settings, advice.choices, advice.quantised
             parameters, fit = advice.parameters, advice.fit

@@ -19,7 +19,7 @@ from rtlstm.hdl.buses.request_port import NUMBER_BITS
 from rtlstm.hdl.emit.header import SPDX
 from rtlstm.host.state import StateLayout
 from rtlstm.sim.golden import Golden
-from rtlstm.sim.simulated_ports import PortSpec, pack_beats
+from rtlstm.sim.simulated_ports import PortSpec, pack_beats, port_range
 from rtlstm.spec.buses import BUSES, registers_of
 from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.fixed import IntArray
@@ -232,10 +232,9 @@ class Vectors:
         count = min(_STREAMS, manifest.parameters.streams)
         whole = manifest.sequence is not None
         steps = min(_STEPS, manifest.parameters.max_steps or _STEPS) if whole else _STEPS
-        most = manifest.numerics.input.maximum
-        shape = (steps, count, manifest.program.inputs)
-        x = np.random.default_rng(0).integers(-most, most, shape, endpoint=True)
-        y = manifest.emitted(Golden(network).run(x).y)
+        shape = (steps, count, manifest.input_port.values)
+        x = np.random.default_rng(0).integers(*port_range(manifest), shape, endpoint=True)
+        y = manifest.emitted(Golden(network).run(network.looked_up(x)).y)
         streams = np.tile(np.arange(count), (steps, 1))
         ends = np.zeros((steps, count), dtype=bool)
         if whole:
@@ -295,7 +294,7 @@ def ip_files(
         "plain_version": _plain(manifest.rtlstm_version),
         "name": manifest.name,
         "build": manifest.build_hash[:8],
-        "description": f"{kind}: {manifest.program.inputs} inputs, {manifest.outputs} outputs a step",
+        "description": f"{kind}: {manifest.input_port.values} inputs, {manifest.outputs} outputs a step",
         "paths": paths,
         "core": core,
         "period": 1000 / mhz,
@@ -424,6 +423,7 @@ def c_header(manifest: Manifest, initial_state: InitialState | None = None) -> s
         {"spdx": SPDX, "manifest": manifest, "program": program, "numerics": numerics},
         "registers.h",
         identity=IDENTITY,
+        tokens=manifest.parameters.token_rows,
         map_version=MAP_VERSION,
         parts=list(_parts(manifest)),
         registers=[(each, REGISTERS[each]) for each in registers_of(manifest.parameters.bus)],

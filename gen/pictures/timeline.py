@@ -76,7 +76,7 @@ def step_activity(manifest: Manifest) -> Activity:
     Cycle 0 accepts the last input beat; the last mark is the cycle that offers the last output beat.
     """
     program, parameters = manifest.program, manifest.parameters
-    begins = 1 - -(-program.inputs // parameters.beat_in)
+    begins = 1 - parameters.port_beats(program.inputs)
     issued: list[Issued] = []
     timeline = Timeline(program, parameters, free=begins, record=issued)
     _, offered = timeline.step(timeline.beats(begins), first_step=False)
@@ -93,7 +93,7 @@ def steps_activity(manifest: Manifest) -> Activity:
     Cycle 0 offers the last output beat of the step before; the other marks are those of the two.
     """
     program, parameters = manifest.program, manifest.parameters
-    beats = -(-program.inputs // parameters.beat_in)
+    beats = parameters.port_beats(program.inputs)
     issued: list[Issued] = []
     found = step_cycles(program, parameters, [0] * (_STEPS + _MORE), {0}, record=issued)
     inputs = [(accepted + 1 - beats, accepted + 1, step) for step, (accepted, _) in enumerate(found)]

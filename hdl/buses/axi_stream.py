@@ -26,16 +26,14 @@ class Mode(enum.Enum):
 
 
 class InputStream(StepPart):
-    """Passes packets to the core, one of ``ceil(inputs / beat_in)`` beats per step; adds no cycle.
+    """Passes packets to the core, one for each step; adds no cycle.
 
     A packet is malformed if TLAST comes before its last beat (zeros complete the step), or not with it
     (further beats are dropped up to TLAST), if TID or TUSER change within it (those of the first beat are
     used), or if TID names no stream (the packet is dropped). The next packet is read correctly in each case.
     """
 
-    tdata: Signal = In(
-        lambda manifest: manifest.parameters.beat_in * padded_bits(manifest.numerics.input.bits)
-    )
+    tdata: Signal = In(lambda manifest: manifest.input_port.beat * padded_bits(manifest.input_port.bits))
     tid: Signal = In(number_bits)
     tuser: Signal = In(1)
     tlast: Signal = In(1)
@@ -56,7 +54,7 @@ class InputStream(StepPart):
         m = Module()
         manifest = self._manifest
         x, mode, moved = self.x.payload, Signal(Mode), self.x.valid & self.x.ready
-        program, beat = program_store(manifest), manifest.parameters.beat_in
+        program, beat = program_store(manifest), manifest.input_port.beat
         step = count_values(m, program, self, "inputs", moved, self.tid, beat)
         first, last = step.first, step.last
         stream, suppress, changed = Signal.like(self.tid), Signal(), Signal()
@@ -100,9 +98,8 @@ class InputStream(StepPart):
 
     def _values(self) -> Value:
         """Return the words of a beat without their padding."""
-        bits = self._manifest.numerics.input.bits
+        beat, bits = self._manifest.input_port.beat, self._manifest.input_port.bits
         width = padded_bits(bits)
-        beat = self._manifest.parameters.beat_in
         return Cat(self.tdata[width * index : width * index + bits] for index in range(beat))
 
 

@@ -45,8 +45,8 @@ class InputFifo(StepPart):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        beat = self._manifest.parameters.beat_in
-        bits, port = self._manifest.numerics.input.bits, self.port
+        beat, bits = self._manifest.input_port.beat, self._manifest.input_port.bits
+        port = self.port
         x = self.x.payload
         leaves = Signal()
         m.submodules.queue = queue = _queue(

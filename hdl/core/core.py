@@ -27,6 +27,7 @@ from rtlstm.hdl.core.memory_window import CoreBus, MemoryWindow, WeightReader
 from rtlstm.hdl.core.normaliser import Normaliser, program_bits
 from rtlstm.hdl.core.preactivation import Preactivation
 from rtlstm.hdl.core.program_store import CorePart, ProgramPart, program_store
+from rtlstm.hdl.core.token_table import TokenTable
 from rtlstm.hdl.core.unit import Unit
 from rtlstm.hdl.core.vector_memory import ResultWords, VectorMemory
 from rtlstm.hdl.primitives.pipeline import copies, delay, delay_event
@@ -105,6 +106,7 @@ class Core(CorePorts, CorePart):
         m = Module()
         manifest = self._manifest
         self._ends.add_input(m)
+        self._tokens = TokenTable(manifest) if manifest.parameters.token_rows else None
         m.submodules.array = self._array = MacArray(manifest)
         m.submodules.drain = self._drain = Drain(manifest)
         units = range(manifest.parameters.gate_units)
@@ -273,7 +275,12 @@ class Core(CorePorts, CorePart):
         return normaliser
 
     def _ports(self, m: Module) -> None:
-        wiring.connect(m, wiring.flipped(self.x), self._input.x)
+        if self._tokens is None:
+            wiring.connect(m, wiring.flipped(self.x), self._input.x)
+        else:
+            m.submodules.token_table = self._tokens
+            wiring.connect(m, wiring.flipped(self.x), self._tokens.x)
+            wiring.connect(m, self._tokens.y, self._input.x)
         wiring.connect(m, self._output.y, wiring.flipped(self.y))
         width = len(self._output.values) // len(self._gate_units)
         m.d.comb += [
@@ -333,11 +340,18 @@ class Core(CorePorts, CorePart):
         # Nor does one begin before the sequencer hears that what was stored makes partial sums invalid.
         held = Signal()
         asks = self._ends.window_wanted(window)
+        at_rest: Value = sequencer.idle
+        busy: Value = ~sequencer.idle | self._ends.waiting
+        if self._tokens is not None:
+            # A token that is being looked up reads the memory that the window is to read.
+            at_rest &= ~self._tokens.busy
+            busy |= self._tokens.busy
+            m.d.comb += self._tokens.held.eq(wanted)
         m.d.sync += [
             asked.eq(asks),
             wanted.eq(asked & asks),
             held.eq((asked & asks) | window.stores),
-            idle.eq(wanted & sequencer.idle),
+            idle.eq(wanted & at_rest),
             granted.eq(window.active & asked & wanted & idle),
             self._opened.eq(window.opens & asked & wanted & idle),
         ]
@@ -354,7 +368,7 @@ class Core(CorePorts, CorePart):
             sequencer.weights_written.eq(window.weights_written),
             sequencer.command_stream.eq(from_number(self._manifest, window.stream)),
             *([sequencer.handed_over.eq(window.handed_over)] if self._program.several else []),
-            window.busy.eq(~sequencer.idle | self._ends.waiting),
+            window.busy.eq(busy),
             window.granted.eq(granted),
             window.flags.eq(sequencer.flags),
             window.step_done.eq(self._output.pushed_last),
@@ -422,12 +436,20 @@ class Core(CorePorts, CorePart):
                 normaliser.write_shifts.eq(Cat(access.write[Region.SHIFTS] & bank for bank in here)),
                 normaliser.write_data.eq(access.write_data),
             ]
+        if (tokens := self._tokens) is not None:
+            m.d.comb += [
+                tokens.window.eq(opened),
+                tokens.window_row.eq(access.row),
+                tokens.write.eq(access.write[Region.TOKENS]),
+                tokens.write_data.eq(access.write_data),
+            ]
         tables = self._gate_units[0].entries
         entries = {
             Region.WEIGHTS: reader.weights,
             **{region: any_of(found) for region, found in words.items()},
             Region.VECTORS: self._vector_memory.entry,
             Region.PROGRAM: program_entry,
+            **({Region.TOKENS: tokens.entry} if tokens is not None else {}),
         }
         regions = self._manifest.regions
         for region in regions:

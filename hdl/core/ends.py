@@ -119,11 +119,13 @@ class StepEnds(Ends):
         self._program.when(m, stopped, forgets)
         read, write = storage(m, memories(self._manifest)["input times"], "begun")
         # As late as the input is stored: it is read much later.
-        later = self._manifest.parameters.pipeline.accept
+        later, inputs = self._manifest.parameters.pipeline.accept, self._manifest.program.inputs
+        looks_up = self._manifest.parameters.look_up_cycles(inputs)
+        accepted = (window.now - looks_up)[:32] if looks_up else window.now
         m.d.comb += [
             read.addr.eq(number),
             write.addr.eq(delay(m, source.coming_number, later)),
-            write.data.eq(delay(m, window.now, later)),
+            write.data.eq(delay(m, accepted, later)),
             write.en.eq(delay_event(m, source.filled, later)),
         ]
         return read.data

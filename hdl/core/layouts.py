@@ -8,6 +8,7 @@ from rtlstm.hdl.component import Struct
 from rtlstm.spec.cells.unit import Norms
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import NETWORK_BIT, ceil_log2
+from rtlstm.spec.registers import Region
 
 
 def row_bits(rows: int) -> int:
@@ -59,12 +60,25 @@ def vector_bits(manifest: Manifest) -> int:
     return row_bits(max(words, inputs))
 
 
+def region_bits(manifest: Manifest) -> int:
+    """Regions that the window tells apart: the last one only where tokens are looked up."""
+    return len(Region) if Region.TOKENS in manifest.regions else int(Region.TOKENS)
+
+
 def input_beats(manifest: Manifest) -> stream.Signature:
-    """The stream of a core's input: a step's words, ``beat_in`` at a time.
+    """The stream of a core's input: a step's words, ``beat_in`` at a time, or its token.
 
     The whole step has the ``stream`` and the ``suppress`` flag (its output is not wanted) of its beats.
     """
-    words = manifest.parameters.beat_in * manifest.numerics.input.bits
+    return _beats_of(manifest, manifest.input_port.beat * manifest.input_port.bits)
+
+
+def row_stream(manifest: Manifest) -> stream.Signature:
+    """The stream into the input buffer: that of the port, or the rows of its tokens in its stead."""
+    return _beats_of(manifest, manifest.parameters.beat_in * manifest.numerics.input.bits)
+
+
+def _beats_of(manifest: Manifest, words: int) -> stream.Signature:
     fields = {"data": words, "stream": number_bits(manifest), "suppress": 1}
     if manifest.sequence is not None:
         fields["last"] = 1  # of the sequence's last step

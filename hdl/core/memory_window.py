@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 
 from rtlstm.hdl.component import Component, In, Interface, Out, connect_some
 from rtlstm.hdl.core.array import any_of
-from rtlstm.hdl.core.layouts import if_several, number_bits, row_bits
+from rtlstm.hdl.core.layouts import if_several, number_bits, region_bits, row_bits
 from rtlstm.hdl.core.preactivation import GATES
 from rtlstm.hdl.core.program_store import CorePart
 from rtlstm.hdl.core.register_bank import ADDRESS_BITS, RegisterBank
@@ -72,7 +72,7 @@ class MemoryWindow(CorePart):
     row: Signal = Out(32)
     bank: Signal = Out(16)
     """The bus waits for the core to be idle, or reads; address registers are to follow ``row``."""
-    write: Signal = Out(len(Region))
+    write: Signal = Out(region_bits)
     """One bit per region: store ``write_data`` in ``row`` of ``bank``."""
     write_data: Signal = Out(_width)
     read_data: Signal = In(_width)
@@ -116,7 +116,7 @@ class MemoryWindow(CorePart):
         self._align(m, staging, registers.region)
         # State memories are left out: STATE_WRITTEN says which stream they concern.
         state = 1 << Region.VECTORS | 1 << Region.CELLS
-        m.d.sync += self.weights_written.eq((self.write & ~Const(state, len(Region))).any())
+        m.d.sync += self.weights_written.eq((self.write & ~Const(state, len(self.write))).any())
         return m
 
     def _look_at_request(self, m: Module) -> _Request:
@@ -186,7 +186,8 @@ class MemoryWindow(CorePart):
         with m.If(moves):
             m.d.sync += staging.eq(Mux(loads, self.read_data, Cat(staging[32:], registers.data)))
         # That a row is complete behind WORD is known a cycle ahead, too; the region stands long before.
-        region = delay(m, Const(1, len(Region)) << registers.region, 1)[: len(Region)]
+        bits = len(self.write)
+        region = delay(m, Const(1, bits) << registers.region, 1)[:bits]
         m.d.sync += [
             self.write.eq(region & row_ends.replicate(len(region))),
             *(flag.eq(0) for flag in (loads, moves, row_ends, self.multiplies)),

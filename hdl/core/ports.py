@@ -9,10 +9,10 @@ from rtlstm.hdl.core.decision import Decision, Ranking
 from rtlstm.hdl.core.layouts import (
     as_vector,
     from_number,
-    input_beats,
     output_beats,
     result_layout,
     row_bits,
+    row_stream,
     stream_bits,
 )
 from rtlstm.hdl.core.probabilities import Probabilities
@@ -31,8 +31,8 @@ class InputBuffer(CorePart):
     the input's end read as zero.
     """
 
-    x: Stream = In(input_beats)
-    """The port; see ``docs/ports.md``."""
+    x: Stream = In(row_stream)
+    """The port, or the rows of its tokens; see ``docs/ports.md``."""
     row: Signal = In(lambda manifest: row_bits(2 * manifest.program.input_words))
     word: Signal = Out(lambda manifest: manifest.parameters.macs * manifest.numerics.data_bits)
     """Clocked read: the word of ``row``, one or two cycles later, as that of the vector memory."""

@@ -228,8 +228,8 @@ class ProgramStore(ABC):
 
     def most(self, side: PortSide) -> int:
         """Return the most values that a step can have."""
-        capacity = self._manifest.capacity
-        return capacity.inputs if side == "inputs" else capacity.outputs
+        manifest = self._manifest
+        return manifest.input_port.most if side == "inputs" else manifest.capacity.outputs
 
 
 class _ConstantProgram(ProgramStore):

@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.data import View
 
 from rtlstm.hdl.component import Component, In, Out, SharedModule, Struct
-from rtlstm.hdl.core.layouts import DelayLine, beat_layout, result_layout, upper_sum_bits
+from rtlstm.hdl.core.layouts import DelayLine, beat_layout, region_bits, result_layout, upper_sum_bits
 from rtlstm.hdl.primitives.pipeline import constant_table, delay, delay_event, storage, storage_pair
 from rtlstm.hdl.primitives.staged import Staged
 from rtlstm.spec.cells.unit import FusedUnit
@@ -159,7 +159,7 @@ class Unit(SharedModule):
     table_row: Signal = In(32)
     """That row for the tables' read ports, and 0 while the window is closed; also the row of a write, in the
     cycle after it. The row of the cell memory comes with the beat."""
-    write: Signal = In(len(Region))
+    write: Signal = In(region_bits)
     write_data: Signal = In(lambda manifest: max(_entry_bits(manifest).values()))
     """One bit per region: store ``write_data`` in row ``window_row``; of the cell memory, a cycle later."""
     entries: Entries = Out(

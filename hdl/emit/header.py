@@ -99,6 +99,7 @@ def _array_options(parameters: Parameters) -> dict[str, object]:
         "lut-lanes": parameters.lut_lanes or None,
         "weight-memory": parameters.weight_memory,
         "table-memory": None if parameters.table_memory == "ram" else parameters.table_memory,
+        "token-table": "core" if parameters.token_rows else None,
     }
 
 

@@ -41,8 +41,8 @@ class StepFeeder(StepPart):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        inputs, beat = self._manifest.capacity.inputs, self._manifest.parameters.beat_in
-        bits, program = self._manifest.numerics.input.bits, self._program
+        port, program = self._manifest.input_port, self._program
+        inputs, beat, bits = port.most, port.beat, port.bits
         size = value_bytes(bits)
         word = Signal(16, reset_less=True)
         low = Signal(8 * (size - 1), reset_less=True)

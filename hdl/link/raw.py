@@ -128,7 +128,7 @@ class RawSteps(StepPart):
 
     def _take(self, m: Module) -> None:
         """Take the bytes of a step and its checksum."""
-        each = value_bytes(self._manifest.numerics.input.bits)
+        each = value_bytes(self._manifest.input_port.bits)
         program = program_store(self._manifest)
         after_first = program.after_first(self.shape, "inputs", self._head)
         # Sums, since a product may become a multiplier.

@@ -140,8 +140,8 @@ class StepCodec:
     """
 
     def __init__(self, manifest: Manifest, limits: Limits) -> None:
-        self._inputs, self._outputs = manifest.program.inputs, manifest.program.outputs
-        self._x_size = value_bytes(manifest.numerics.input.bits)
+        self._inputs, self._outputs = manifest.input_port.values, manifest.program.outputs
+        self._x_size = value_bytes(manifest.input_port.bits)
         self._y_size = value_bytes(manifest.numerics.output_bits)
         self._room = limits.body - HEADER.size
         self._x_bytes = 2 + self._inputs * self._x_size

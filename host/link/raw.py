@@ -59,7 +59,7 @@ class RawLink:
         self, manifest: Manifest, exchange: Exchange, spare: int | None = None, *, seconds: float = _SECONDS
     ) -> None:
         self._manifest, self._exchange, self._spare, self._seconds = manifest, exchange, spare, seconds
-        self._x_size = value_bytes(manifest.numerics.input.bits)
+        self._x_size = value_bytes(manifest.input_port.bits)
         self._y_size = value_bytes(manifest.numerics.output_bits)
         self._result = 1 + manifest.program.outputs * self._y_size + RAW_CRC_BYTES
 

@@ -234,10 +234,10 @@ def step_fields(program: Program, parameters: Parameters, bases: Bases = FIRST) 
         # The third part, or the wave: what follows a step if the next input is there.
         "prefetch": program.body_end * follows + bases.operations,
         "prefetches": int(follows),
-        "inputs": program.inputs & 0xFFFF,
+        "inputs": parameters.values_taken(program.inputs) & 0xFFFF,
         "outputs": program.outputs & 0xFFFF,
         "beats_after": -(-program.inputs // beat) - 1,
-        # Of a data port's beats: how many follow the first, and a mask of the values that count in the last.
+        # Of the buffer's beats: how many follow the first, and a mask of the values that count in the last.
         "last_beat": (1 << ((program.inputs - 1) % beat + 1)) - 1,
         # All of the input's product is issued in one cycle.
         "one_word": int(first == 1),

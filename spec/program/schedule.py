@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.numerics import LayerShape
-from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.parameters import TOKEN_CYCLES, Parameters
 from rtlstm.spec.program.step import Op, Program, group_ends
 from rtlstm.spec.record import Record
 
@@ -198,11 +198,18 @@ class Timeline:
 
     def beats(self, begins: int) -> range:
         """Return the cycles that accept a step's beats, the first in ``begins``, the others right after."""
-        return range(begins, begins + -(-self.program.inputs // self.parameters.beat_in))
+        return range(begins, begins + self.parameters.port_beats(self.program.inputs))
+
+    def entering(self, beats: Sequence[int]) -> Sequence[int]:
+        """Return the cycles in which a step enters the input buffer: a token's row, later than its number."""
+        if not self.parameters.token_rows:
+            return beats
+        first = beats[0] + TOKEN_CYCLES
+        return range(first, first + self.parameters.row_beats(self.program.inputs))
 
     def arrivals(self, beats: Sequence[int]) -> list[int]:
         """Return the first cycle in which each input word can be read; ``beats`` are accepted in these."""
-        macs, beat = self.parameters.macs, self.parameters.beat_in
+        macs, beat, beats = self.parameters.macs, self.parameters.beat_in, self.entering(beats)
         counts = (min(first + macs, self.program.inputs) for first in range(0, self.program.inputs, macs))
         return [beats[-(-count // beat) - 1] + 1 + self.parameters.pipeline.accept for count in counts]
 
@@ -237,7 +244,7 @@ class Timeline:
         program, arrivals = self.program, self.arrivals(beats)
         if (first_step and program.body) or changed is not None:
             # Input is marked complete in the cycle after its last beat.
-            self.free = max(self.free, beats[-1] + 1, changed or 0) + REDIRECT_CYCLES
+            self.free = max(self.free, self.entering(beats)[-1] + 1, changed or 0) + REDIRECT_CYCLES
             if first_step:
                 self.prepare()
         index: int | None = program.prefetch if prefetch else program.body
@@ -253,7 +260,7 @@ class Timeline:
 
     def next_is_there(self, beats: Sequence[int]) -> bool:
         """Return whether the next step's input, accepted in these cycles, is there when this step ends."""
-        return beats[-1] + 1 < self.free - 1
+        return self.entering(beats)[-1] + 1 < self.free - 1
 
 
 def offer_cycles(
@@ -304,7 +311,7 @@ def step_cycles(
         known.add(stream)
         released.append(free)
         found.append((beats[-1], offered))
-        begins = beats[-1] + 1
+        begins = timeline.entering(beats)[-1] + 1
         if index >= 1:
             # The input buffer holds two steps: the next one replaces the last but one, which has been read.
             begins = max(begins, released[index - 1] + 1)
@@ -357,7 +364,7 @@ class WaveRun:
             if index >= 2:
                 begins = max(begins, self._released[index - 2] + 1)
             beats = timeline.beats(begins)
-            begins = beats[-1] + 1
+            begins = timeline.entering(beats)[-1] + 1
             self.give(beats, silent)
         self.advance(float("inf"))
         return [(beats[-1], self.offered[index]) for index, beats in enumerate(self._beats)]
@@ -369,7 +376,7 @@ class WaveRun:
 
     def _there(self, cycle: int) -> bool:
         """Whether the next step's input is complete in a cycle."""
-        return self._waiting and self._beats[len(self._released)][-1] < cycle
+        return self._waiting and self._timeline.entering(self._beats[len(self._released)])[-1] < cycle
 
     def _steps(self) -> Iterator[int | None]:
         """Run steps; before each decision, yield the cycle that it depends on, None if it is for an input."""
@@ -380,7 +387,7 @@ class WaveRun:
             step = len(self._released)
             beats, silent = self._beats[step], self._suppress[step]
             if not self.ready:
-                timeline.free = max(timeline.free, beats[-1] + 1) + REDIRECT_CYCLES
+                timeline.free = max(timeline.free, timeline.entering(beats)[-1] + 1) + REDIRECT_CYCLES
                 timeline.prepare()
             self.ready = True
             timeline.run(program.ops[program.body], timeline.arrivals(beats))
@@ -566,7 +573,7 @@ class StepSchedule(Schedule):
     def count(self, shapes: tuple[LayerShape, ...]) -> Cycles:
         """Count the cycles that the manifest states."""
         program, parameters = self.program, self.parameters
-        begins = 1 - -(-program.inputs // parameters.beat_in)
+        begins = 1 - parameters.port_beats(program.inputs)
         warm = Timeline(program, parameters, free=begins, drain_free=begins)
         layers = []
         body = program.ops[program.body : program.body_end]

@@ -1,6 +1,6 @@
 """Steps that wait for beats while the bus is served, steps of several streams with time between, STATUS."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 
@@ -19,11 +19,13 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.registers import Command, Register
+from rtlstm.spec.registers import Command, Region, Register
 
 pytestmark = pytest.mark.rtl
 
 BEAT, WAIT, WRITE, READ, POLL = range(5)
+TOKENS = 100
+"""Rows of a table in the core, for numbers of 8 bits."""
 
 BENCH = """
 module bench;
@@ -108,7 +110,7 @@ class Core:
                     self.write(Register.DATA, word)
 
     def beats(self, x: np.ndarray) -> list[int]:
-        width = self.manifest.parameters.beat_in
+        width = self.manifest.input_port.beat
         padded = np.zeros(-(-len(x) // width) * width, dtype=int)
         padded[: len(x)] = x & 255
         return [sum(int(v) << 8 * i for i, v in enumerate(part)) for part in padded.reshape(-1, width)]
@@ -122,7 +124,7 @@ class Core:
         """Return the cycles of the beats, the outputs with their cycles, and what polls read."""
         bits = max(1, (self.manifest.parameters.streams - 1).bit_length())
         (folder / "actions.hex").write_text("\n".join(f"{action:017x}" for action in self.actions))
-        beat = 8 * self.manifest.parameters.beat_in
+        beat = 8 * self.manifest.input_port.beat
         text = BENCH.format(stream=f"[{bits - 1}:0]", beat=beat, count=len(self.actions))
         printed = run_bench(folder, text, core_to_verilog(self.manifest))
         assert "stuck" not in printed
@@ -143,6 +145,8 @@ def core(dense: bool, inputs: int = 6, **sizes: object) -> Core:
     settings = QuantizationSettings(weight_bits=8, data_bits=8, output_bits=8)
     quantised = quantise(Network(layers=tuple(layers)), settings)
     parameters = Parameters(**{"lanes": 4, "macs": 2, **sizes})
+    if rows := parameters.token_rows:
+        quantised = replace(quantised, tokens=rng.integers(-127, 127, (rows, inputs), endpoint=True))
     return Core(quantised, Manifest.of("dut", quantised, parameters))
 
 
@@ -175,6 +179,21 @@ def test_bus_in_the_middle_of_an_input(asks: str, dense: bool, accept: int, tmp_
         if k % 2:
             built.act(WAIT, 300)
     assert built.run(tmp_path)[2] == wanted
+
+
+def test_bus_while_a_token_is_looked_up(tmp_path: Path) -> None:
+    """In each cycle from a token to its row's last beat, and later, the core is asked for its table."""
+    built = core(True, token_rows=TOKENS)
+    tokens = np.random.default_rng(5).integers(0, TOKENS, 24)
+    built.load()
+    for wait, token in enumerate(tokens):
+        built.write(Register.SELECT, Region.TOKENS << 28)
+        built.write(Register.ROW, int(tokens[-1]))
+        built.act(BEAT, int(token))
+        built.act(WAIT, wait % 12)
+        built.act(READ, 0, Register.DATA)
+    wanted = Golden(built.quantised).run(built.quantised.looked_up(tokens[:, None, None])).y
+    assert built.run(tmp_path)[2] == wanted.reshape(-1).tolist()
 
 
 @pytest.mark.slow
@@ -232,13 +251,16 @@ def test_streams_with_time_between_steps(inputs: int, accept: int, tmp_path: Pat
 @pytest.mark.slow
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("accept", [0, 1])
+@pytest.mark.parametrize("rows", [0, TOKENS])
 def test_status_is_busy_from_the_last_beat_to_the_last_output(
-    dense: bool, accept: int, tmp_path: Path
+    dense: bool, accept: int, rows: int, tmp_path: Path
 ) -> None:
     """STATUS, read without pause: never idle while a step waits or is computed, but idle between steps."""
-    built = core(dense, 2, beat_in=2, pipeline=Pipeline(accept=accept))
+    built = core(dense, 2, beat_in=1 if rows else 2, token_rows=rows, pipeline=Pipeline(accept=accept))
     steps = 16
     x = make_case(3, built.quantised, built.manifest.parameters, steps).x[:steps]
+    if rows:
+        x = np.arange(steps)[:, None]
     built.load()
     built.act(POLL, 0, Register.STATUS)
     for row, wait in zip(x, np.random.default_rng(3).integers(400, 420, steps), strict=True):

@@ -32,6 +32,8 @@ from rtlstm.spec.registers import IDENTITY, Register
 
 pytestmark = pytest.mark.rtl
 
+NO_VALUE = "a value needs more bits than its format has, or is no token"
+
 
 @contextmanager
 def simulated(folder: Path) -> Iterator[SimulatedRegisters]:
@@ -47,9 +49,10 @@ def simulated(folder: Path) -> Iterator[SimulatedRegisters]:
 
 
 def inputs(manifest: Manifest, *shape: int) -> IntArray:
-    form = manifest.numerics.input
-    shape = (*shape, manifest.program.inputs)
-    return np.random.default_rng(3).integers(form.lowest, form.maximum, shape, endpoint=True)
+    form, tokens = manifest.numerics.input, manifest.parameters.token_rows
+    lowest, most = (0, tokens - 1) if tokens else (form.lowest, form.maximum)
+    shape = (*shape, manifest.input_port.values)
+    return np.random.default_rng(3).integers(lowest, most, shape, endpoint=True)
 
 
 def values(y: NDArray[Any]) -> NDArray[Any]:
@@ -74,15 +77,22 @@ def golden_device(folder: Path) -> Iterator[Accelerator]:
 
 
 @pytest.mark.parametrize(
-    ("bus", "decide"),
+    ("bus", "options"),
     quick(
-        [("wishbone", None), ("axilite", None), ("wishbone", "top1"), ("axilite", "softmax")],
-        ("wishbone", None),
-        ("wishbone", "top1"),
+        [
+            ("wishbone", {}),
+            ("axilite", {}),
+            ("wishbone", {"decide": "top1"}),
+            ("axilite", {"decide": "softmax"}),
+            ("wishbone", {"token_rows": 9}),
+            ("axilite", {"token_rows": 300, "decide": "argmax"}),
+        ],
+        ("wishbone", {}),
+        ("wishbone", {"decide": "top1"}),
     ),
 )
-def test_steps_and_states_are_golden(bus: str, decide: str | None, tmp_path: Path) -> None:
-    manifest = write_build(tmp_path / "build", bus, decide=decide)
+def test_steps_and_states_are_golden(bus: str, options: dict[str, Any], tmp_path: Path) -> None:
+    manifest = write_build(tmp_path / "build", bus, **options)
     x = inputs(manifest, 3, 7)
     with simulated(tmp_path / "build") as registers, golden_device(tmp_path / "build") as golden:
         driver = CDriver(tmp_path / "c", manifest, registers)
@@ -161,6 +171,7 @@ class FalseRegisters:
     """Registers that say what a test puts into them."""
 
     def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
         self.words = {**dict.fromkeys(Register, 0), **manifest.constants, Register.X_ROOM: 4}
         self.resets = self.writes = 0
 
@@ -245,16 +256,16 @@ def test_wrong_arguments_send_nothing(opened: tuple[CDriver, FalseRegisters]) ->
     numerics, x = driver.manifest.numerics, inputs(driver.manifest, 1)
     layout = StateLayout(driver.manifest)
     h, c = (np.zeros(sum(sizes), dtype=np.int32) for sizes in (layout.sizes, layout.cell_sizes))
-    no_stream, no_value = "the core has no such stream", "a value needs more bits than its format has"
+    no_stream = "the core has no such stream"
     assert driver.message(driver.step(3, x[0])) == driver.message(driver.reset(3)) == no_stream
     assert (
         driver.message(driver.read_state(3, h, c)) == driver.message(driver.write_state(3, h, c)) == no_stream
     )
     for value in (1 << (numerics.data_bits - 1), -(1 << (numerics.data_bits - 1)) - 1, 2**31 - 1, -(2**31)):
         x[0, -1] = value
-        assert driver.message(driver.step(0, x[0])) == no_value
+        assert driver.message(driver.step(0, x[0])) == NO_VALUE
     c[-1] = 1 << (numerics.cell.bits - 1)
-    assert driver.message(driver.write_state(0, h, c)) == no_value
+    assert driver.message(driver.write_state(0, h, c)) == NO_VALUE
     damaged = bytearray(driver.image)
     damaged[70] ^= 1
     # A segment that has more words than the file, and the right sum.
@@ -268,6 +279,19 @@ def test_wrong_arguments_send_nothing(opened: tuple[CDriver, FalseRegisters]) ->
         "the core has no whole network"
     )
     assert (registers.resets, registers.writes) == (0, 0)
+
+
+def test_no_token_is_sent_that_the_table_has_not(tmp_path: Path) -> None:
+    parameters = Parameters(bus="wishbone", token_rows=9, **SIZES)
+    registers = FalseRegisters(Manifest.of("dut", quantised_network(), parameters))
+    driver = CDriver(tmp_path / "c", registers.manifest, registers)
+    assert driver.open() == 0
+    driver.set_polls(20)
+    for token in (9, 15, 16, -1, -(2**31)):
+        assert driver.message(driver.step(0, np.array([token]))) == NO_VALUE
+    assert registers.writes == 0
+    assert driver.message(driver.step(0, np.array([8]))) == "the core made no progress, and was reset"
+    assert registers.writes == 1
 
 
 def test_refused_image_leaves_no_network(opened: tuple[CDriver, FalseRegisters]) -> None:

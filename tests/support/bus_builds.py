@@ -1,5 +1,6 @@
 """Builds with a bus wrapper, and how the wrappers' testbenches are run on them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,10 @@ def quantised_network(seed: int = 1) -> QuantizedNetwork:
 def write_build(folder: Path, bus: BusName, **parameters: Any) -> Manifest:
     """Write a build."""
     network = quantised_network()
+    if rows := parameters.get("token_rows"):
+        form, shape = network.numerics.input, (rows, network.inputs)
+        codes = np.random.default_rng(2).integers(form.lowest, form.maximum, shape, endpoint=True)
+        network = replace(network, tokens=codes)
     build = Build(network, Manifest.of("dut", network, Parameters(bus=bus, **(SIZES | parameters))))
     build.save(folder, core_to_verilog(build.manifest))
     return build.manifest

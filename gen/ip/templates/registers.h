@@ -20,13 +20,14 @@
 {% if manifest.window != (0, 0) %}
 #define RTLSTM_WINDOW {{ manifest.window | sum + 1 }} /* steps: {{ manifest.window[0] }} before each and {{ manifest.window[1] }} after it */
 {% endif %}
-#define RTLSTM_INPUTS {{ program.inputs }}
+#define RTLSTM_INPUTS {{ manifest.input_port.values }}
+#define RTLSTM_TOKENS {{ tokens }} /* a step's input is the number of one of so many, if not 0 */
 #define RTLSTM_OUTPUTS {{ program.outputs }}
 #define RTLSTM_STREAMS {{ manifest.parameters.streams }}
 #define RTLSTM_NETWORKS {{ manifest.parameters.networks }}
-#define RTLSTM_DATA_BITS {{ numerics.input.bits }}
+#define RTLSTM_DATA_BITS {{ manifest.input_port.bits }}
 #define RTLSTM_OUTPUT_BITS {{ numerics.output_bits }}
-#define RTLSTM_INPUT_FRACTION_BITS {{ numerics.input.fraction }}
+#define RTLSTM_INPUT_FRACTION_BITS {{ 0 if tokens else numerics.input.fraction }}
 #define RTLSTM_OUTPUT_FRACTION_BITS {{ manifest.output.fraction }}
 {% if manifest.decides and manifest.parameters.best %}
 #define RTLSTM_CLASSES {{ manifest.classes }} /* outputs are numbers of the {{ manifest.parameters.best }} largest of so many, then their scores */
@@ -43,8 +44,8 @@
 /* One per input: the code of a real x is round(x * factor * 2**INPUT_FRACTION_BITS) + zero, as in
  * static const double factors[RTLSTM_INPUTS] = RTLSTM_INPUT_FACTORS;
  * static const int zeros[RTLSTM_INPUTS] = RTLSTM_INPUT_ZEROS; */
-#define RTLSTM_INPUT_FACTORS { {{ (numerics.input_factors or (1.0,) * program.inputs) | join(", ") }} }
-#define RTLSTM_INPUT_ZEROS { {{ (numerics.input_zeros or (0,) * program.inputs) | join(", ") }} }
+#define RTLSTM_INPUT_FACTORS { {{ (not tokens and numerics.input_factors or (1.0,) * manifest.input_port.values) | join(", ") }} }
+#define RTLSTM_INPUT_ZEROS { {{ (not tokens and numerics.input_zeros or (0,) * manifest.input_port.values) | join(", ") }} }
 
 /* Byte offsets of the registers. */
 {% for register, description in registers %}

@@ -324,6 +324,8 @@ static int await(rtlstm_mmio *core, uint32_t offset) {
 static int check_steps(rtlstm_mmio *core, uint32_t stream, const int32_t *x, size_t values) {
   if (stream >= core->build->streams) return RTLSTM_MMIO_BAD_STREAM;
   if (!fits(x, values, core->build->data_bits)) return RTLSTM_MMIO_BAD_VALUE;
+  for (size_t i = 0; core->build->tokens && i < values; ++i)
+    if ((uint32_t)x[i] >= core->build->tokens) return RTLSTM_MMIO_BAD_VALUE;
   return has_network(core) ? RTLSTM_MMIO_OK : RTLSTM_MMIO_NOT_LOADED;
 }
 
@@ -391,7 +393,7 @@ const char *rtlstm_mmio_message(int code) {
     case RTLSTM_MMIO_TIMEOUT: return "the core made no progress, and was reset";
     case RTLSTM_MMIO_REFUSED: return "the core refused an access, and was reset";
     case RTLSTM_MMIO_BAD_STREAM: return "the core has no such stream";
-    case RTLSTM_MMIO_BAD_VALUE: return "a value needs more bits than its format has";
+    case RTLSTM_MMIO_BAD_VALUE: return "a value needs more bits than its format has, or is no token";
     case RTLSTM_MMIO_OTHER_STREAM: return "the core gave another stream's output, and was reset";
     default: return "no code of this driver";
   }

@@ -29,7 +29,7 @@ enum {
   RTLSTM_MMIO_TIMEOUT = -7,      /* no progress within `polls` reads */
   RTLSTM_MMIO_REFUSED = -8,      /* LINK_ERRORS has counted */
   RTLSTM_MMIO_BAD_STREAM = -9,   /* there is no such stream */
-  RTLSTM_MMIO_BAD_VALUE = -10,   /* an input or state needs more bits than its format has; nothing was sent */
+  RTLSTM_MMIO_BAD_VALUE = -10,   /* an input or state needs more bits than it has, or is no token; nothing was sent */
   RTLSTM_MMIO_OTHER_STREAM = -11 /* an output belongs to a stream whose turn it is not */
 };
 
@@ -41,7 +41,7 @@ typedef struct {
 /* What the driver knows of a build: RTLSTM_MMIO_BUILD, from the build's rtlstm_registers.h. */
 typedef struct {
   uint32_t number, network; /* of BUILD, and of weights.bin */
-  uint32_t inputs, outputs, streams, networks, data_bits, output_bits;
+  uint32_t inputs, tokens, outputs, streams, networks, data_bits, output_bits; /* no tokens: values */
   uint32_t macs, gate_units, vector_rows, cell_rows, copy_rows; /* of a stream, but for the first two */
   uint32_t h_layers, c_layers;
   const rtlstm_layer *h, *c;
@@ -49,9 +49,10 @@ typedef struct {
 
 #define RTLSTM_MMIO_BUILD                                                                                  \
   {                                                                                                        \
-    RTLSTM_BUILD_NUMBER, RTLSTM_NETWORK_NUMBER, RTLSTM_INPUTS, RTLSTM_OUTPUTS, RTLSTM_STREAMS,             \
-        RTLSTM_NETWORKS, RTLSTM_DATA_BITS, RTLSTM_OUTPUT_BITS, RTLSTM_MACS, RTLSTM_CELLS_BANKS, RTLSTM_STREAM_VECTORS,      \
-        RTLSTM_STREAM_CELLS, RTLSTM_COPY_ROWS, RTLSTM_H_LAYERS, RTLSTM_C_LAYERS,                           \
+    RTLSTM_BUILD_NUMBER, RTLSTM_NETWORK_NUMBER, RTLSTM_INPUTS, RTLSTM_TOKENS, RTLSTM_OUTPUTS,              \
+        RTLSTM_STREAMS, RTLSTM_NETWORKS, RTLSTM_DATA_BITS, RTLSTM_OUTPUT_BITS, RTLSTM_MACS,                \
+        RTLSTM_CELLS_BANKS, RTLSTM_STREAM_VECTORS, RTLSTM_STREAM_CELLS, RTLSTM_COPY_ROWS,                  \
+        RTLSTM_H_LAYERS, RTLSTM_C_LAYERS,                                                                  \
         (const rtlstm_layer[])RTLSTM_H_LAYOUT, (const rtlstm_layer[])RTLSTM_C_LAYOUT                       \
   }
 
