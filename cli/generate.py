@@ -333,11 +333,10 @@ def _chains(estimate: Found) -> str | None:
 
 def _error(found: Found, trained: bool) -> str | None:
     """The build's error, if it is against these weights."""
+    from rtlstm.gen.quantise.accuracy import Accuracy
+
     report = found["report"]
-    accuracy = report["accuracy"]
-    if report["trained"] != trained:
-        return None
-    return f"{accuracy['max_abs_error']:.3g} at most, {accuracy['rms_error']:.3g} rms"
+    return Accuracy(**report["accuracy"]).text if report["trained"] == trained else None
 
 
 _BUILD = (

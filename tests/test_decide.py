@@ -494,6 +494,11 @@ def test_what_a_model_makes_of_scores(ends: list[str], decide: str, left: list[s
     assert [node.why for node in report.host] == left
     said = [note for note in report.notes if "stays on the host" in note]
     assert [note.rpartition(": ")[2] for note in said] == left
+    given = "probabilities" if decide == "softmax" else "scores"
+    assert report.accuracy.outputs == given and f"of the {given}' spread, on random" in report.verdict
+    assert f"largest error of the {given}" in (made.folder / "report.html").read_text()
+    if decide == "softmax":
+        assert report.accuracy.max_abs_output < 1 and report.accuracy.traces[0].exact[0] > 0
     if ends == ["Softmax"] and decide == "softmax":
         x = np.random.default_rng(1).normal(size=(9, 1, onnx_files.I)).astype(np.float32)
         assert np.abs(made.run(x)[0] - onnx_files.run(path, x, "p0")).max() < 0.01

@@ -312,7 +312,7 @@ class Build:
             "array": f"{report.array}, {parameters.family}",
             "step latency": f"{cycles.step_latency_cycles:,} cycles",
             "step interval": f"{cycles.step_interval_cycles:,} cycles",
-            against: f"{accuracy.max_abs_error:.3g} at most, {accuracy.rms_error:.3g} rms",
+            against: accuracy.text,
             "report": str(self.folder / "report.html"),
         }
 

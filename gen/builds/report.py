@@ -270,9 +270,13 @@ class BuildReport(Record):
         on = "calibration data" if found.data == "calibration" else "random inputs"
         if found.spread:
             share = 100 * found.rms_error / found.spread
-            parts.append(f"the error against {against} is {share:.2g} % of the outputs' spread, on {on}")
+            parts.append(
+                f"the error against {against} is {share:.2g} % of the {found.outputs}' spread, on {on}"
+            )
         else:
-            parts.append(f"the error against {against} is {found.rms_error:.3g} rms, on {on}")
+            parts.append(
+                f"the error of the {found.outputs} against {against} is {found.rms_error:.3g} rms, on {on}"
+            )
         if found.decisions:
             parts.append(f"{found.decisions_changed:,} of {found.decisions:,} decisions change")
         device = None if self.expected is None else self.expected.device
@@ -320,7 +324,7 @@ class BuildReport(Record):
             f"  memory   {self.memory_bits / 1024:.1f} Kibit",
             f"  step     {cycles.step_latency_cycles:,} cycles, one every {cycles.step_interval_cycles:,}",
             f"  error    {self.accuracy.max_abs_error:.3g} at most, {self.accuracy.rms_error:.3g} rms, of "
-            f"outputs up to {self.accuracy.max_abs_output:.3g}; {self.accuracy.description}",
+            f"{self.accuracy.outputs} up to {self.accuracy.max_abs_output:.3g}; {self.accuracy.description}",
             *(f"  note     {text}" for text in (*self.assumptions, *self.notes)),
             f"  {self.verdict}",
         ]
@@ -512,7 +516,7 @@ def create_report(
         source = source and source.decided(parameters.decide or "")
     outside = () if source is None else source.outside
     decides = manifest.decides or (source is not None and source.decides)
-    accuracy = measure_accuracy(network, quantised, calibration, initial_state, decides)
+    accuracy = measure_accuracy(network, quantised, calibration, initial_state, decides, manifest)
     estimates = estimate_devices(manifest, None if fit is None else fit.estimate)
     changes = measure_changes(network, quantised, () if source is None else source.integer_weights)
     sizes = {name: getattr(parameters, name) for name in _SIZES}

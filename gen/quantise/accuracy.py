@@ -9,11 +9,13 @@ from numpy.typing import NDArray
 from rtlstm.gen.quantise.calibration import Calibration, repeat_state
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import lower
+from rtlstm.host.raw_values import softmax
 from rtlstm.host.state import StateFormats
 from rtlstm.sim.golden import Golden, GoldenResult
 from rtlstm.sim.reference import FloatResult, FloatState, run_float
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.fixed import Format, IntArray
+from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork, row_parts
 from rtlstm.spec.record import Record, few_digits
@@ -216,6 +218,8 @@ class Accuracy(Record):
 
     data: Literal["calibration", "random"]
     description: str
+    outputs: Literal["outputs", "scores", "probabilities"] = "outputs"
+    """What the errors are of: scores, if the device gives which are the largest, or their softmax."""
     steps: int
     sequences: int
     max_abs_error: float
@@ -245,6 +249,12 @@ class Accuracy(Record):
     """How the float values lie within their formats."""
     traces: tuple[Trace, ...] = ()
     """Outputs over time, float and fixed, around the largest error."""
+
+    @property
+    def text(self) -> str:
+        """The errors, and what they are of if not of the network's outputs."""
+        of = "" if self.outputs == "outputs" else f", of the {self.outputs}"
+        return f"{self.max_abs_error:.3g} at most, {self.rms_error:.3g} rms{of}"
 
 
 def _data(
@@ -279,11 +289,13 @@ def measure_accuracy(
     calibration: Calibration | None = None,
     initial_state: FloatState | None = None,
     classes: bool = False,
+    given_as: Manifest | None = None,
 ) -> Accuracy:
     """Compare on calibration data; without them, on random inputs, from the model's ``initial_state``.
 
     If the outputs are scores of ``classes``, the largest one of a step decides. A single output that is a
-    share, such as a sigmoid's, decides by whether it is above one half.
+    share, such as a sigmoid's, decides by whether it is above one half. ``given_as`` says what a device makes
+    of the outputs: where these are probabilities, they are compared.
     """
     data, description = _data(network, quantised, calibration, initial_state)
     x, lengths = data.x, data.lengths
@@ -291,11 +303,17 @@ def measure_accuracy(
     reference = run_float(network, x, data.state, lengths)
     state = data.integer_state(quantised)
     golden = Golden(quantised).run(numerics.quantise_input(x), state, lengths)
-    form = quantised.shapes[-1].output
-    fixed = form.to_floats(golden.y)
-    error = fixed - reference.y
+    form, codes, exact = quantised.shapes[-1].output, golden.y, reference.y
+    outputs: Literal["outputs", "scores", "probabilities"] = "outputs"
+    if given_as is not None and given_as.decides:
+        outputs = "scores"
+        if given_as.parameters.decide == "softmax":
+            outputs, form = "probabilities", given_as.output
+            codes, exact = given_as.emitted(codes), softmax(exact)
+    fixed = form.to_floats(codes)
     units = sum(layer.outputs for layer in network.pseudo_layers)
-    given, found = reference.y[data.alive], fixed[data.alive]
+    given, found = exact[data.alive], fixed[data.alive]
+    error = found - given
     share = ActivationFunction.of(quantised.shapes[-1].activation).is_share
     decided = None
     if network.outputs == 1 and share:
@@ -305,11 +323,12 @@ def measure_accuracy(
     return Accuracy(
         data="random" if calibration is None else "calibration",
         description=description,
+        outputs=outputs,
         steps=data.steps,
         sequences=data.sequences,
         max_abs_error=few_digits(np.abs(error).max()),
         rms_error=few_digits(np.sqrt(np.mean(error**2))),
-        max_abs_output=few_digits(np.abs(reference.y).max()),
+        max_abs_output=few_digits(np.abs(given).max()),
         spread=few_digits(np.sqrt(np.mean(given.var(axis=0)))),
         decisions=0 if decided is None else len(given),
         decisions_changed=0 if decided is None else int(np.count_nonzero(decided[0] != decided[1])),
@@ -322,5 +341,5 @@ def measure_accuracy(
         max_abs_cell=few_digits(reference.cell),
         max_abs_final_cell=few_digits(max((float(np.abs(c).max()) for c in reference.c), default=0.0)),
         histograms=count_histograms(quantised, data, reference),
-        traces=find_traces(reference.y, fixed, lengths, form.step),
+        traces=find_traces(exact, fixed, lengths, form.step),
     )

@@ -16,6 +16,7 @@ from rtlstm.gen.builds.advice import _offset_inputs, explain_trials
 from rtlstm.gen.builds.report import BuildReport, create_report, table_error
 from rtlstm.gen.builds.report_html import render_report
 from rtlstm.gen.pictures.charts import draw_cycles, draw_error_parts, draw_error_steps, rounded_parts
+from rtlstm.gen.quantise.accuracy import measure_accuracy
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.plan import Trial
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise
@@ -77,6 +78,14 @@ def test_accuracy_on_calibration_data():
     assert accuracy.max_abs_error == pytest.approx(np.abs(error).max(), rel=1e-4)
     assert accuracy.rms_error == pytest.approx(np.sqrt((error**2).mean()), rel=1e-4)
     assert not any("no calibration" in text for text in report.assumptions)
+
+
+def test_errors_are_those_of_valid_steps():
+    """Padding has none, and does not make their mean less."""
+    both, quantised, _ = make(CALIBRATION)
+    short = Calibration.of(network(), np.pad(CALIBRATION, ((0, 150), (0, 0), (0, 0))), np.array([50, 50]))
+    padded = measure_accuracy(network(), quantised, short)
+    assert padded.rms_error == both.accuracy.rms_error > 0 and padded.spread == both.accuracy.spread
 
 
 @pytest.mark.parametrize(
