@@ -170,10 +170,9 @@ def _sizes(estimated: bool) -> Table:
 
 def _seeds(found: Found) -> list[Found]:
     """What each seed reached, with what people call the seed."""
-    from rtlstm.fpga.place_route import seed_name
-
-    seeds, tried = found["implementation"]["seeds"], _implementation(found).tried
-    return [seed | {"name": seed_name(seed["seed"], tried)} for seed in seeds]
+    names = _implementation(found).seed_names
+    seeds = found["implementation"]["seeds"]
+    return [seed | {"name": name} for seed, name in zip(seeds, names, strict=True)]
 
 
 def _medians(found: "Implementation | None") -> list[dict[str, str]]:

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from rtlstm.fpga.estimate import Estimate
 from rtlstm.fpga.families.device import Chosen, device_label
-from rtlstm.fpga.place_route import Routed
+from rtlstm.fpga.place_route import Routed, seed_name
 from rtlstm.fpga.resources import Counts, percent, resource_uses
 from rtlstm.fpga.worst_path import PathFamily, WorstPath
 from rtlstm.spec.program.schedule import Cycles
@@ -153,6 +153,11 @@ class Implementation(Record):
     def folder(self) -> str:
         """The name of the folder with its logs, in ``impl`` of the build."""
         return folder_name(device_label(self.device, self.speed_grade), self.cores)
+
+    @property
+    def seed_names(self) -> tuple[str, ...]:
+        """What people call the seeds, such as "1 of 3"."""
+        return tuple(seed_name(each.seed, self.tried) for each in self.seeds)
 
     @property
     def tried(self) -> int:
