@@ -631,11 +631,11 @@ class _Reader:
         if not framed:
             unknown = f"; the file does not tell how many frames a step of {source!r} has" * (None in sizes)
             raise ModelError(f"{refusals[0][2]}{unknown}")
-        (reached, _, error), *others = refusals
+        (reached, _, said), *others = refusals
         at, frames, other = max(others, key=lambda one: one[0])
         if isinstance(other, FramesError) and (at < reached or is_recurrent(self.graph.nodes[at])):
-            raise error
-        why, *rest = str(error).split("; ")
+            raise said
+        why, *rest = str(said).split("; ")
         why += f", or, with the {frames} frames of {source!r} inside a step, {other}"
         raise ModelError("; ".join([why, *rest]))
 

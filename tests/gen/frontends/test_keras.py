@@ -289,6 +289,13 @@ def test_layers_in_front_that_the_core_cannot_compute_stay_outside(
     assert named in stays_outside(path)
 
 
+def test_begin_names_a_layer_in_front(tmp_path: Path) -> None:
+    layers = [L.UnitNormalization(name="unit"), L.Dense(4, activation="relu", name="up"), L.LSTM(5)]
+    _, path = save(tmp_path, ".keras", *layers)
+    network = read_model(path, ReadOptions(begin="unit")).network
+    assert [layer.kind for layer in network.layers] == ["dense", "lstm"] and network.inputs == INPUTS
+
+
 def test_a_layer_that_is_called_twice_stays_outside(tmp_path: Path) -> None:
     _, path = functional(tmp_path, ".keras", _shared)
     assert "is called 2 times" in stays_outside(path)
