@@ -97,6 +97,7 @@ def run(
                 output_saturations=accelerator.saturated_outputs,
                 # The device counts from its reset on, and this may not be its first run.
                 cell_saturations=(accelerator.cell_saturations - before) % (1 << 32),
+                numbers=_last_numbers(manifest, x, valid, y, first, pad, frames),
                 **_figures(x, valid, y, first, seconds, frames),
             )
         if output is not None:
@@ -118,6 +119,18 @@ def _core_latency(manifest: "Manifest", x: Any, lengths: Any, batch_first: bool,
     longest = _longest(x, batch_first) if lengths is None else int(lengths.max())
     cycles = manifest.cycles
     return cycles.first_step_latency_cycles if longest == frames else cycles.step_latency_cycles
+
+
+def _last_numbers(
+    manifest: "Manifest", x: Any, lengths: Any, y: Any, batch_first: bool, pad: str, frames: int
+) -> list[int] | None:
+    """Numbers of the largest outputs in the first sequence's last step, if the device gives them."""
+    if not (manifest.gives_number or manifest.parameters.best):
+        return None
+    y = y if y.dtype.names is None else y["number"]
+    one = y if x.ndim == 2 else y[0] if batch_first else y[:, 0]
+    at = -1 if lengths is None or pad == "front" else int(lengths[0]) // frames - 1
+    return [int(each) for each in one[at].ravel()] if len(one) else []
 
 
 def _longest(x: Any, batch_first: bool) -> int:
@@ -158,6 +171,11 @@ def _range(found: Found) -> str:
     return f"{tuple(found['output_shape'])}, {least} to {most}"
 
 
+def _numbers(found: Found) -> str | None:
+    """None where the device gives outputs."""
+    return ", ".join(map(str, found["numbers"])) if found["numbers"] else None
+
+
 def _core_cycles(found: Found) -> str | None:
     cycles = found["core_latency_cycles"]
     return None if cycles is None else f"{cycles:,} cycles"
@@ -180,6 +198,7 @@ _RUN = (
             Field("sequences, steps in all", "{sequences}, {steps}"),
             Field("outputs", _range),
             Field("outputs by name", named_parts),
+            Field("largest in the first sequence's last step", _numbers),
             Field("latency of a step in the core", _core_cycles),
             Field("latency of the last step, input buffer included", "{measured_latency_cycles:,} cycles"),
             Field("inputs saturated", "{input_saturations:,}"),

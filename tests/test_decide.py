@@ -575,7 +575,7 @@ def test_commands(cli: Any, tmp_path: Path, without_verilog: None, model: Path) 
     ran = cli("run", tmp_path / "build", *given, "--output", tmp_path / "y.npy").json
     y = np.load(tmp_path / "y.npy")
     assert ran["output_shape"] == [15, 4] == list(y.shape) and y.dtype.kind == "i"
-    assert {ran["output_minimum"], ran["output_maximum"]} == {0, 1}
+    assert {ran["output_minimum"], ran["output_maximum"]} == {0, 1} and ran["numbers"] == [y[-1, 0]]
     assert cli("accuracy", tmp_path / "build", *given).json["total_steps"] == 60
     assert "outputs" in cli("inspect", tmp_path / "build").out
     cli(*made[:4], "--dense", "none", "--decide", "top").refused("--decide", "argmax", "top")
@@ -583,3 +583,10 @@ def test_commands(cli: Any, tmp_path: Path, without_verilog: None, model: Path) 
     ran = cli("run", tmp_path / "build", *given, "--output", tmp_path / "y.npy").json
     y = np.load(tmp_path / "y.npy")
     assert ran["output_shape"] == [15, 4, 1] == list(y.shape) and ran["output_maximum"] == y["score"].max()
+    assert ran["numbers"] == y["number"][-1, 0].tolist()
+    np.save(tmp_path / "lengths.npy", np.array([7, 15, 15, 15]))
+    short = cli("run", tmp_path / "build", *given[:-1], "--lengths", tmp_path / "lengths.npy")
+    (shown,) = (
+        line for line in short.out.splitlines() if "largest in the first sequence's last step" in line
+    )
+    assert shown.split()[-1] == str(y["number"][6, 0, 0])
