@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import TextIO, TypeVar
 
 from rtlstm.spec.errors import DeviceError, ToolError
 from rtlstm.spec.progress import Progress, tell
@@ -147,31 +147,52 @@ def _unwritable(root: Path, error: OSError) -> CacheError:
 
 @contextmanager
 def _locked(path: Path, progress: Progress | None) -> Iterator[None]:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Opened for appending: a lock file must be made if missing and never emptied by a rival.
-        file = path.open("a")
-    except OSError as error:
-        raise _unwritable(path.parent, error) from None
-    with file:
+    """Hold a lock file, which its holder removes: whoever waited for it then finds another, or none."""
+    while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            tell(progress, "waiting for another process's build", 0, 1)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Opened for appending: a lock file must be made if missing and never emptied by a rival.
+            file = path.open("a")
+        except OSError as error:
+            raise _unwritable(path.parent, error) from None
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                tell(progress, "waiting for another process's build", 0, 1)
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if not _is_at(file, path):
+                continue
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    path.unlink()
+            return
+
+
+def _is_at(file: TextIO, path: Path) -> bool:
+    """Whether an open file still is the one of this path."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except OSError:
+        return False
 
 
 def _prune(root: Path, oldest: float) -> None:
-    """Remove builds, left-over work folders and locks last used before ``oldest``."""
+    """Remove builds and left-over work folders last used before ``oldest``, and locks that nobody holds."""
     for path in root.iterdir():
         try:
-            if path.stat().st_mtime >= oldest:
-                continue
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink()
+            if path.suffix == ".lock":
+                with path.open("a") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    if _is_at(file, path):
+                        path.unlink()
+            elif path.stat().st_mtime < oldest:
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink()
         except OSError:
-            # Another process may be pruning too.
+            # Another process may hold the lock, or be pruning too.
             continue

@@ -53,7 +53,7 @@ def test_failed_build_leaves_nothing(folder: Path) -> None:
 
     with pytest.raises(RuntimeError, match="no"):
         cache.cached("kind", "key", build)
-    assert [path.name for path in folder.iterdir()] == [".kind-key.lock"]
+    assert not [*folder.iterdir()]
 
 
 def test_unwritable_cache_names_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,6 +83,38 @@ def test_processes_share_one_build(tmp_path: Path) -> None:
         process.join(20)
         assert process.exitcode == 0
     assert log.read_text() == "built\n"
+
+
+def _in_turns(root: Path) -> None:
+    """What two do at the same time fails: the file is there already, or is gone."""
+    for _ in range(100):
+        with cache._locked(root / ".kind-key.lock", None):
+            (root / "inside").touch(exist_ok=False)
+            time.sleep(0.0002)
+            (root / "inside").unlink()
+        cache._prune(root, 0.0)
+
+
+def test_a_lock_that_its_holder_removes_is_held_by_one(tmp_path: Path) -> None:
+    """Others have opened the file that goes: it is no lock any more."""
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=_in_turns, args=(tmp_path,)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+    assert not [*tmp_path.iterdir()]
+
+
+def test_locks_that_nobody_holds_go(folder: Path) -> None:
+    """Those of processes that were killed, and of earlier versions."""
+    cache.cached("kind", "key", lambda work: None)
+    (folder / ".kind-left.lock").touch()
+    with cache._locked(folder / ".kind-held.lock", None):
+        cache.cached("kind", "new", lambda work: None)
+        assert {path.name for path in folder.glob(".*")} == {".kind-held.lock"}
+    assert {path.name for path in folder.iterdir()} == {"kind-key", "kind-new"}
 
 
 def test_old_builds_go(folder: Path) -> None:

@@ -130,7 +130,7 @@ def test_full_disk_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch):
         patch.setattr("os.fsync", full)
         with pytest.raises(ToolError, match=r"must be writable and have room \(No space left on device\)"):
             cached("kind", "key", lambda work: None)
-    assert [path.name for path in cache.iterdir()] == [".kind-key.lock"]
+    assert not [*cache.iterdir()]
     assert cached("kind", "key", lambda work: None).is_dir()
 
 
