@@ -33,7 +33,7 @@ _FLOAT32 = 2.0**-21
 model multiplies its integers in float32."""
 _FEW, _ROWS = 8, 256
 """Columns of a row that are looked at first, and rows that are looked at together."""
-_DISTANCES = (0, -1, 1, -2, 2)
+_DISTANCES = np.array((0, -1, 1, -2, 2))[:, None]
 """How far from the nearest integer one of fewer digits may be; the first of equal ones is taken."""
 _MOST = 1023
 """Largest integer of a model whose step is looked for."""
@@ -318,27 +318,31 @@ def limit_digits(rows: RoundedRows, weights: Floats, moments: Moments | None) ->
     terms, largest = 1 + count_digits(codes).sum(axis=1), int(np.abs(codes).max())
     most = 1 << (int(terms.max()) - 1).bit_length() - 1 if terms.max() > 1 else 1
     for row in np.flatnonzero(terms > most):
-        changes = float(steps[-1][row, 0]) * np.array(_DISTANCES)[:, None]
         while terms[row] > most:
-            tried = codes[row] + np.array(_DISTANCES)[:, None]
-            fewer = count_digits(codes[row]) - count_digits(tried)
+            tried, digits = _try_near(codes[row], largest)
+            changes, fewer = float(steps[-1][row, 0]) * (tried - codes[row]), digits[0] - digits
             costs = changes**2 * np.diag(spread)[first:] - 2.0 * changes * (spread @ errors[row])[first:]
-            costs = np.where((fewer > 0) & (np.abs(tried) <= largest), costs / np.maximum(fewer, 1), np.inf)
+            costs = np.where(fewer > 0, costs / np.maximum(fewer, 1), np.inf)
             which, column = np.unravel_index(np.argmin(costs), costs.shape)
             if costs[which, column] == np.inf:
                 return rows
             terms[row] -= fewer[which, column]
             codes[row, column] = tried[which, column]
-            errors[row, first + column] -= changes[which, 0]
+            errors[row, first + column] -= changes[which, column]
     bias = rows.bias_change
     if moments is not None:
         bias = bias + (rows.matrices[-1] - codes) * steps[-1] @ moments.mean[first:]
     return RoundedRows((*others, codes), rows.fractions, bias, rows.scales)
 
 
+def _try_near(codes: IntArray, most: int) -> tuple[IntArray, IntArray]:
+    """Return integers near others, up to ``most`` in magnitude, and their signed digits: theirs first."""
+    near = np.clip(codes + _DISTANCES, -most, most)
+    return near, count_digits(near)
+
+
 def _few_digits(values: Floats, nearest: Floats, most: int, price: float) -> Floats:
     """Return integers near values at which the square of the difference is cheapest, with their digits."""
-    codes = np.clip(nearest + np.array(_DISTANCES)[:, None], -most, most)
-    costs = (codes - values) ** 2 + price * count_digits(codes.astype(np.int64))
-    cheapest: Floats = np.take_along_axis(codes, np.argmin(costs, axis=0)[None], axis=0)[0]
-    return cheapest
+    near, digits = _try_near(nearest.astype(np.int64), most)
+    costs = (near - values) ** 2 + price * digits
+    return np.take_along_axis(near, np.argmin(costs, axis=0)[None], axis=0)[0].astype(np.float64)

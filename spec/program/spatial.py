@@ -161,21 +161,20 @@ class SpatialPlan(Record):
     @property
     def graphs(self) -> tuple[AdderGraph, ...]:
         """The adders of each matrix, without addends."""
-        found = (layer.matrices for layer in self.layers)
         return tuple(
-            share_adders(matrix, groups=self.groups(matrix) if of_h else 1)
-            for matrices in found
-            for of_h, matrix in enumerate(matrices)
+            share_adders(matrix, groups=self.groups(index, number))
+            for index, layer in enumerate(self.layers)
+            for number, matrix in zip((0, -1), layer.matrices, strict=False)
         )
 
-    def groups(self, matrix: IntArray) -> int:
-        """Return the groups of rows of a matrix for h that share adders.
+    def groups(self, index: int, number: int) -> int:
+        """Return the groups of rows of a layer's matrix that share adders; ``number`` is -1 of that for h.
 
-        Where all of a step is between two registers, these are the units: wires from an adder that many units
-        share are as long as those from h to it.
+        Where all of a step is between two registers, these are the units for h: wires from an adder that many
+        units share are as long as those from h to it.
         """
-        rows, units = matrix.shape
-        return units if self.loop_registers == 1 and rows == 4 * units else 1
+        rows, units = self.layers[index].matrices[-1].shape
+        return units if number < 0 and self.loop_registers == 1 and rows == 4 * units else 1
 
     @property
     def registered(self) -> frozenset[ValueKind]:
@@ -323,8 +322,7 @@ class SpatialSchedule(Schedule):
         # then, too late for the first half of its adders.
         latest = halves and number < 1
         joined = "products" not in self.plan.registered and stage <= latest
-        groups = 1 if of_input else self.plan.groups(self.plan.layers[index].matrices[1])
-        return RowSums(halves, stage, joined, groups)
+        return RowSums(halves, stage, joined, self.plan.groups(index, number))
 
     @property
     def input_beats(self) -> int:
