@@ -244,6 +244,7 @@ class Prepared(torch.nn.Module):
                 cell_ranges=tuple(state["cell_ranges"]),
                 candidate=Candidate(**state["candidate"]),
                 input_offsets=tuple(given["input_offsets"]),
+                choice_limits=self._choices.choice_limits,
             )
         )
 

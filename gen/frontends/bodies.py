@@ -781,18 +781,14 @@ class _Group:
             what += ", side by side in the driver's"
         reads = ", ".join(map(repr, sources))
         if widths:
-            what += f"; their values saturate at +-{_MOST_CHOSEN:g}"
+            what += "; their values saturate at +-16, or at a power of two beyond what calibration data reach"
         return graph, f"the nodes that give {results[0]!r} are a cell: it reads {reads}, and {what}"
-
-
-_MOST_CHOSEN: Final = 16.0
-"""Largest magnitude of what a layer of several formulas chooses of, as much as c has by default."""
 
 
 class _Mixed:
     """States of several formulas as one layer, of whose units each block computes its own.
 
-    All units compute all formulas, and parameters choose one, within +-_MOST_CHOSEN. A block reads the other
+    All units compute all formulas, and parameters choose one, within +-CHOSEN. A block reads the other
     states of h by rows of gates; ``blocks`` has of each its result, the state that this is, or "", and the
     one that its units keep.
     """
@@ -845,16 +841,15 @@ class _Mixed:
         if len(blocks) == 1:
             return terms[0]
         last, parts = len(terms) - 1, list[Term]()
-        for term, mine in blocks.items():  # what is added is 0 here, elsewhere -_MOST_CHOSEN
+        for term, mine in blocks.items():  # what is added is 0 here, elsewhere -CHOSEN
             chosen = [at for at in range(last) if (at in mine) != (last in mine)]
-            shares = [self.builder.parameter(at) * _MOST_CHOSEN for at in chosen]
+            shares = [self.builder.parameter(at) * self.builder.chosen() for at in chosen]
             below: Any = sum(shares[1:], start=shares[0])
-            below = (
-                below + _MOST_CHOSEN * (len(mine) - 1)
-                if last not in mine
-                else -_MOST_CHOSEN * len(chosen) - below
-            )
-            term = self.builder.clip(term, _MOST_CHOSEN)
+            if last in mine:
+                below = self.builder.chosen(-len(chosen)) - below
+            else:
+                below = below + self.builder.chosen(len(mine) - 1)
+            term = self.builder.clip_chosen(term)
             parts += [self.builder.apply(RELU, term + below), self.builder.apply(RELU, below - term)]
         total = parts[0] - parts[1]
         for more, less in zip(parts[2::2], parts[3::2], strict=True):

@@ -16,7 +16,15 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer, fold_zeros, is_fused, lower, reads_input
-from rtlstm.gen.quantise.ranges import FORMULAS, MARGIN, Candidate, InputFit, Ranges, power_of_two
+from rtlstm.gen.quantise.ranges import (
+    FORMULAS,
+    MARGIN,
+    Candidate,
+    InputFit,
+    Ranges,
+    choosing_within,
+    power_of_two,
+)
 from rtlstm.gen.quantise.rounding import (
     Moments,
     RoundedRows,
@@ -355,6 +363,8 @@ class FormatChoices:
     """What is added to each input feature times its factor, in steps of its format; empty for nothing."""
     trials: tuple[Trial, ...] = ()
     """What was tried on the calibration data to find these."""
+    choice_limits: tuple[float, ...] = ()
+    """Within which magnitude the units of each of the network's layers choose formulas; empty for 16."""
 
 
 @dataclass(frozen=True)
@@ -613,6 +623,7 @@ class Plan(Lowered):
         trained: RowChoices | None = None,
         weight_bits: Callable[[ArrayLayer], int] | None = None,
     ) -> None:
+        network = choosing_within(network, choices.choice_limits)
         super().__init__(fold_factors(network, choices.input_factors), settings, hardware)
         if weight_bits is not None:
             self.weight_bits = [weight_bits(layer) for layer in self.layers]

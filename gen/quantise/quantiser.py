@@ -39,6 +39,8 @@ from rtlstm.gen.quantise.ranges import (
     Ranges,
     begin_ranges,
     bound_ranges,
+    choice_limits,
+    choosing_within,
     guess_ranges,
     largest_begins,
     measure_ranges,
@@ -315,7 +317,13 @@ def choose_formats(
     ``searched`` keeps the ranges of c that were found for the same network and data, by what they depend on.
     Most settings share one, so whoever tries many gives the same dict each time.
     """
-    formulas = _Formulas(network, settings, hardware, {} if searched is None else searched, initial_state)
+    searched = {} if searched is None else searched
+    least, device = float(np.max(settings.cell_range or 1.0)), None if hardware is None else hardware.device
+    if device is not None:  # Its cells choose within what they clamp to.
+        nodes = [node for graph in device.cells for node in graph.nodes if node.kind == "clamp"]
+        least = max((node.value * node.format.step for node in nodes), default=1.0)
+    limits = choice_limits(network, data if device is None else None, least)
+    formulas = _Formulas(network, settings, hardware, searched, initial_state, limits)
     found = formulas.choices(data)
     if settings.quick or data is None:
         return found
@@ -345,7 +353,9 @@ class _Formulas:
         hardware: TargetHardware | None,
         searched: dict[object, float],
         initial_state: FloatState | None,
+        limits: tuple[float, ...],
     ) -> None:
+        network, self._limits = choosing_within(network, limits), limits
         self._network, self._settings, self._hardware = network, settings, hardware
         # Factors of inputs change weights alone, so these layers serve all choices.
         self._lowered = Lowered(network, settings, hardware)
@@ -408,6 +418,7 @@ class _Formulas:
             cell_ranges or lowered.ranges_of("cell_range", found),
             candidate=candidate,
             input_offsets=offsets,
+            choice_limits=self._limits,
         )
 
     def cell_ranges(

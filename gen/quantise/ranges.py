@@ -3,17 +3,18 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.gen.frontends.reading import directions_of
 from rtlstm.gen.quantise.calibration import Calibration, repeat_state, run_reference
 from rtlstm.gen.quantise.directions import Product, unfold
 from rtlstm.gen.quantise.lowering import lower
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import FloatResult, FloatState
-from rtlstm.spec.network import Lstm, Network, StatelessLayer, keeps_cell_state
+from rtlstm.spec.network import Bidirectional, Custom, Lstm, Network, StatelessLayer, keeps_cell_state
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.program.passes import feeds
 from rtlstm.spec.record import Record
@@ -24,6 +25,8 @@ _SATURATED = 2 / 3
 """Share of a range at which c saturates in the float network's trial."""
 _GAIN = 1.25
 """A range is taken if its error is at most this multiple of the smallest one."""
+_LEAST_CHOICE = 16.0
+"""Least magnitude within which units choose among formulas, as much as c has by default."""
 _STEPS = 2048
 _WORK = 100_000_000
 """Steps that each trial may always run, and multiplications that it may take if it runs more."""
@@ -162,6 +165,43 @@ def guess_ranges(network: Network, input_range: float, begin: FloatState | None 
     found = measure_ranges(network, run_reference(network, data))
     begins = begin_ranges(network, () if begin is None else (begin,))
     return Ranges(2 * found.preactivation, tuple(2 * max_abs for max_abs in found.layers), begins)
+
+
+def choice_limits(network: Network, data: Calibration | None, least: float) -> tuple[float, ...]:
+    """Return within which magnitude the units of each layer choose among formulas; empty if none do.
+
+    It is a power of two that holds what the data reach, and at least ``least`` and 16.
+    """
+    choosing = [any(map(_chooses, directions_of(layer))) for layer in network.layers]
+    if not any(choosing):
+        return ()
+    met = [0.0] * len(choosing)
+    if data is not None:
+        found = run_reference(network, data).layer_ranges
+        met = [max(max(one.cell, one.output) for one in each) for each in found]
+    return tuple(
+        power_of_two(max(_LEAST_CHOICE, least, MARGIN * each)) if chooses else 1.0
+        for each, chooses in zip(met, choosing, strict=True)
+    )
+
+
+def choosing_within(network: Network, limits: Sequence[float]) -> Network:
+    """Return a network whose layers' units choose among formulas within these limits; empty for 16 each."""
+
+    def changed(layer: Any, limit: float) -> Any:
+        if isinstance(layer, Bidirectional):
+            both = {name: changed(getattr(layer, name), limit) for name in ("forward", "backward")}
+            return layer.replace(**both)
+        return layer.replace(cell=layer.cell.choosing_within(limit)) if _chooses(layer) else layer
+
+    if not any(_chooses(one) for layer in network.layers for one in directions_of(layer)):
+        return network
+    limits = limits or (_LEAST_CHOICE,) * len(network.layers)
+    return network.replace(layers=tuple(map(changed, network.layers, limits)))
+
+
+def _chooses(layer: Any) -> bool:
+    return isinstance(layer, Custom) and layer.cell.chooses
 
 
 def power_of_two(magnitude: float) -> float:

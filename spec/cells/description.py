@@ -7,7 +7,7 @@ to a :class:`~rtlstm.spec.cells.graph.CellGraph`.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -16,6 +16,9 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.record import Record
 
 MAX_GATES = 4
+CHOSEN: Final = 2.0**20
+"""In a cell whose units choose among formulas, the magnitude within which they do: more than values have. On
+hardware it is as small as values allow, see :meth:`Cell.choosing_within`."""
 
 StepKind = Literal[
     "gate",
@@ -38,7 +41,8 @@ class Operation(Record):
     kind: StepKind
     args: tuple[int, ...] = ()
     index: int = 0
-    """Index of the gate or parameter; 1 for a norm that subtracts the mean."""
+    """Index of the gate or parameter; 1 for a norm that subtracts the mean, and for a constant or a clip that
+    is a multiple of :data:`CHOSEN`."""
     value: float = 0.0
     """A constant, the largest magnitude of a clip, or the epsilon of a norm."""
     function: ActivationFunction | None = None
@@ -73,11 +77,29 @@ class Cell(Record):
         """Whether it uses the old state."""
         return any(step.kind == "state" for step in self.steps)
 
+    @property
+    def chooses(self) -> bool:
+        """Whether its units choose among formulas, within :data:`CHOSEN`."""
+        return any(map(_follows_choice, self.steps))
+
+    def choosing_within(self, limit: float) -> "Cell":
+        """Return the same cell whose units choose within ``+-limit``, a power of two; what is larger
+        saturates."""
+        steps = (
+            step.replace(value=step.value * limit / CHOSEN, index=0) if _follows_choice(step) else step
+            for step in self.steps
+        )
+        return self.replace(steps=tuple(steps))
+
     @cached_property
     def read(self) -> tuple[int, ...]:
         """Return the steps that activation functions read, except the kept one."""
         kept = {arg for step in self.steps if step.kind == "keep" for arg in step.args} | {self.state}
         return tuple(step.args[0] for step in self.steps if step.kind == "apply" and step.args[0] not in kept)
+
+
+def _follows_choice(step: Operation) -> bool:
+    return step.index == 1 and step.kind in ("constant", "clip")
 
 
 @dataclass(frozen=True)
@@ -178,6 +200,14 @@ class CellBuilder:
         if limit is None:
             return term
         return self._add(Operation(kind="clip", args=(self._position(term),), value=limit))
+
+    def chosen(self, multiple: int = 1) -> Term:
+        """Return a multiple of :data:`CHOSEN`, which becomes smaller with the values of the layer."""
+        return self._add(Operation(kind="constant", value=multiple * CHOSEN, index=1))
+
+    def clip_chosen(self, term: Term) -> Term:
+        """Clip a value to :data:`CHOSEN`."""
+        return self._add(Operation(kind="clip", args=(self._position(term),), value=CHOSEN, index=1))
 
     def normalise(self, term: Term, epsilon: float, centre: bool, gain: Term | None = None) -> Term:
         """Divide a gate by the root of its mean square over all units, plus epsilon, times a gain; if

@@ -208,6 +208,24 @@ class PeakAndMean(nn.Module):
         return h, (h, mean, peak)
 
 
+class Integrating(nn.Module):
+    """It reads sums of its h over many steps, which reach far beyond h."""
+
+    states, inputs = (UNITS, UNITS), INPUTS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w, self.u, self.v = (nn.Linear(size, UNITS) for size in (INPUTS, UNITS, UNITS))
+        self.v.weight.data /= 64
+        self.out = nn.Linear(2 * UNITS, OUTPUTS)
+
+    def forward(self, x, state):
+        h, total = state
+        h = torch.tanh(self.w(x) + self.u(h) + self.v(total))
+        total = 0.9375 * total + 6 * torch.relu(h)
+        return self.out(torch.cat([h, total], 1)), (h, total)
+
+
 class Exponential(nn.Module):
     """xLSTM's cell of scalars, with exponential gates, a normaliser and a stabiliser, as its paper has it."""
 
@@ -430,7 +448,7 @@ CELLS = {
     each.__name__: each
     for each in (
         *(MinGru, MinLstm, StateSpace, Complex, IndRnn, Sru, Coupled, Spiking, Averaged),
-        *(LayerNormLstm, NormOfSums, KeptBehind, PeakAndMean, SLstm, TimeMix),
+        *(LayerNormLstm, NormOfSums, KeptBehind, PeakAndMean, Integrating, SLstm, TimeMix),
         *(Selective, Einsum, MatrixMemory, LogMinGru, LogMinLstm),
     )
 }

@@ -33,6 +33,7 @@ KINDS = {
     "NormOfSums": ["lstm"],
     "KeptBehind": ["lstm", "dense"],
     "PeakAndMean": ["custom", "dense"],
+    "Integrating": ["custom", "dense"],
     "SLstm": ["custom", "dense"],
     "TimeMix": ["custom", "custom", "custom", "dense"],
     "Selective": ["dense", "dense", "custom", "dense"],
@@ -41,7 +42,7 @@ KINDS = {
     "LogMinGru": ["custom", "dense"],
     "LogMinLstm": ["custom"],
 }
-MIXED = ("PeakAndMean", "SLstm", "TimeMix")
+MIXED = ("PeakAndMean", "Integrating", "SLstm", "TimeMix")
 """Several formulas in one layer, whose values are rounded once more."""
 LOOPS = [name for name in KINDS if name not in ("SLstm", "TimeMix")]
 FORMS = ("exported", "trace", "onnx", "dynamo")
@@ -76,6 +77,30 @@ def test_a_step_equals_pytorch_also_in_16_bits(name: str) -> None:
     most = {"MatrixMemory": 2e-3}.get(name, 1e-3 if name in MIXED else 5e-4)  # its norm divides small values
     assert np.abs(quantised.shapes[-1].output.to_floats(y) - wanted).max() <= most * largest
     assert any("a cell: it reads" in note for note in result.report.notes)
+
+
+def limits(network: Any) -> set[float]:
+    """What the units of a network's cells clamp to."""
+    nodes = [node for graph in network.numerics.cells for node in graph.nodes if node.kind == "clamp"]
+    return {node.value * node.format.step for node in nodes}
+
+
+def test_states_of_several_formulas_have_the_range_that_they_reach() -> None:
+    """Without data that is 16, and with a stated range at least that; a device has its own."""
+    module = cell("Integrating")
+    x = data(module, 60)
+    network = read_model(module).network
+    settings = QuantizationSettings(quick=True)
+    found = quantise(network, settings, x)
+    (limit,) = limits(found)
+    reached = run_float(network, x).cell
+    assert 16 < 1.25 * reached <= limit < 2.5 * reached
+    assert found.shapes[0].state.limit >= reached
+    assert not Golden(found).run(found.numerics.quantise_input(x)).cell_saturations
+    assert limits(quantise(network, settings)) == {16.0}
+    assert limits(quantise(network, settings.replace(cell_range=64.0))) == {64.0}
+    other = cell("PeakAndMean")
+    assert limits(quantise(read_model(other).network, settings, data(other))) <= {16.0}
 
 
 @pytest.mark.parametrize(("name", "form"), quick(
