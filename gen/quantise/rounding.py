@@ -345,4 +345,5 @@ def _few_digits(values: Floats, nearest: Floats, most: int, price: float) -> Flo
     """Return integers near values at which the square of the difference is cheapest, with their digits."""
     near, digits = _try_near(nearest.astype(np.int64), most)
     costs = (near - values) ** 2 + price * digits
-    return np.take_along_axis(near, np.argmin(costs, axis=0)[None], axis=0)[0].astype(np.float64)
+    chosen: Floats = np.take_along_axis(near, np.argmin(costs, axis=0)[None], axis=0)[0].astype(np.float64)
+    return chosen
