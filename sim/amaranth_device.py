@@ -68,6 +68,7 @@ class AmaranthModel:
         self._progress = progress
         self._stalls = _Stalls()
         self._cycle = 0
+        self._reading = False
         self._command: Callable[[Any], Awaitable[Any]] | None = None
         self._results: list[Any] = []
         self._core = make_core(manifest)
@@ -116,12 +117,14 @@ class AmaranthModel:
             words = []
             for _ in range(count):
                 await self._request(ctx, register)
+                self._reading = True
                 if not ctx.get(bus.read_valid):
                     await self._tick(ctx)
                     self._idle(ctx)
                     await self._until(ctx, bus.read_valid, 3)
                 words.append(ctx.get(bus.read_data))
                 await self._tick(ctx)
+                self._reading = False
                 self._idle(ctx)
             return words
 
@@ -179,6 +182,8 @@ class AmaranthModel:
             await ctx.delay(0)
 
     async def _tick(self, ctx: Any) -> None:
+        if not self._reading and ctx.get(self._core.bus.read_valid):
+            raise PortFault(14, -1).error(self._ports)
         await ctx.tick()
         self._cycle += 1
 

@@ -119,7 +119,8 @@ module rtlstm_harness;
         begin
             while (happens(stall_in)) begin
                 idle_bus;
-                #1 edge_;
+                #1 if (bus_read_valid === 1) fault(14, -1);
+                edge_;
             end
             bus_data = word;
             bus_address = address;
@@ -129,10 +130,12 @@ module rtlstm_harness;
             #1;
             while (bus_ready !== 1) begin
                 if (bus_ready !== 0) fault(11, -1);
+                if (bus_read_valid === 1) fault(14, -1);
                 edge_;
                 if (cycle > limit) fault(2, -1);
                 #1;
             end
+            if (write && bus_read_valid === 1) fault(14, -1);
         end
     endtask
 
@@ -213,6 +216,7 @@ module rtlstm_harness;
         reg last;
         begin
             last = beat_out == beats_out - 1;
+            if (bus_read_valid === 1) fault(14, -1);
             if (x_ready === 1'bx || x_ready === 1'bz) fault(9, sent);
             if (y_valid !== 0 && y_valid !== 1) fault(9, delivered);
             if (y_valid && sent <= delivered) fault(7, delivered);

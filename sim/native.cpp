@@ -38,6 +38,7 @@ enum Status {
     kUndue = 7,
     kPadding = 8,
     kEnded = 13,
+    kUnasked = 14,
 };
 
 // Verilator makes ports of up to 64 bits integers and wider ones arrays of 32-bit words. Words are put into x and got
@@ -247,17 +248,22 @@ private:
     // Offers a request; returns settled in the cycle that accepts it, before the edge.
     int request(uint32_t address, bool write, uint32_t data) {
         if (context_.gotFinish()) return kEnded;
-        while (random_.happens(stallIn_)) tick();
+        while (random_.happens(stallIn_)) {
+            settle();
+            if (core_->bus_read_valid) return kUnasked;
+            edge();
+        }
         core_->bus_address = address;
         core_->bus_write = write;
         core_->bus_data = data;
         core_->bus_valid = 1;
         const int64_t limit = cycle_ + patience;
         for (settle(); !core_->bus_ready; settle()) {
+            if (core_->bus_read_valid) return kUnasked;
             edge();
             if (cycle_ > limit) return kBusRequest;
         }
-        return kDone;
+        return write && core_->bus_read_valid ? kUnasked : kDone;
     }
 
     void offerBeat() {
@@ -300,6 +306,7 @@ private:
         }
         core_->y_ready = !random_.happens(stallOut_);
         settle();
+        if (core_->bus_read_valid) return kUnasked;
         // Before this cycle's input counts: a result is due only for what came earlier.
         if (const int fault = output()) return fault;
         if (job.holding && core_->x_ready) inputTaken();

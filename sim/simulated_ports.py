@@ -132,6 +132,7 @@ _FAULTS = {
     11: "bus_ready or bus_read_valid is X or Z",
     12: "the bus read gives X or Z bits (memory that was never written, or a fault)",
     13: "the Verilog ended the simulation ($finish or $stop); its output says why",
+    14: "bus_read_valid must be 1 for one cycle of each read and 0 in all others",
 }
 
 

@@ -4,7 +4,7 @@
 // Bus: ID, BUILD (a scratch register), COMMAND 1 (clear the sums of stream STREAM),
 // ROW and DATA (an echo memory of 64 words), CYCLES, and FLAGS to misbehave:
 // bit 0 never answer, 1 wrong stream, 2 unstable y, 3 no y_last, 4 X in y, 5 rubbish past the end,
-// 6 bus not ready, 7 unasked y.
+// 6 bus not ready, 7 unasked y, 8 two answers.
 
 `define WORDS_IN (`BEATS_IN * `BEAT_IN)
 `define WORDS_OUT (`BEATS_OUT * `BEAT_OUT)
@@ -33,7 +33,7 @@ module `TOP (
     reg [`BITS-1:0] sums [0:`STREAMS*`INPUTS-1];
     reg [31:0] echo [0:63];
     reg [31:0] scratch, stream, row, cycles;
-    reg [7:0] flags;
+    reg [8:0] flags;
     reg [`WORDS_IN*`BITS-1:0] x;
     reg [`STREAM_BITS-1:0] active;
     reg [15:0] beat_in, beat_out, wait_left;
@@ -60,7 +60,7 @@ module `TOP (
 
     always @(posedge clk) begin
         cycles <= cycles + 1;
-        bus_read_valid <= 0;
+        bus_read_valid <= bus_read_valid & flags[8];
         case (state)
             TAKE: if (x_valid) begin
                 x[beat_in*`BEAT_IN*`BITS +: `BEAT_IN*`BITS] <= x_data;
@@ -94,7 +94,7 @@ module `TOP (
                     1: scratch <= bus_data;
                     3: stream <= bus_data;
                     4: for (i = 0; i < `INPUTS; i = i + 1) sums[stream*`INPUTS+i] <= 0;
-                    5: flags <= bus_data[7:0];
+                    5: flags <= bus_data[8:0];
                     7: row <= bus_data;
                     8: begin echo[row[5:0]] <= bus_data; row <= row + 1; end
                 endcase

@@ -98,6 +98,7 @@ FAULTS = {
     "silent": "no transfer on x or y for",
     "deaf bus": "the bus did not accept a request within",
     "mute bus": "the bus did not answer a read within",
+    "extra answer": "bus_read_valid must be 1 for one cycle of each read",
     "stream": "y_stream is not the stream",
     "last": "y_last must be 1 in the last beat",
     "withdrawn": "y changed or was withdrawn",
@@ -129,7 +130,8 @@ class Wrong(CorePorts, Component):
                 m.d.sync += [beat.eq(0), y.valid.eq(~has("silent"))]
         with m.Elif(y.ready | has("withdrawn")):
             m.d.sync += y.valid.eq(has("more"))
-        m.d.sync += bus.read_valid.eq(bus.valid & ~bus.write & ~has("mute bus"))
+        answers = bus.valid & bus.ready & ~bus.write & ~has("mute bus")
+        m.d.sync += bus.read_valid.eq(answers | (bus.read_valid & has("extra answer")))
         first = Mux(has("changed"), clock, Const(5, 6))
         m.d.comb += [
             x.ready.eq(~y.valid),

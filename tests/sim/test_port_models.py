@@ -85,3 +85,12 @@ def test_bus_that_never_accepts(model) -> None:
     model.write(5, np.array([1 << 6]))
     with pytest.raises(DeviceError, match="the bus did not accept a request within 500 cycles"):
         model.read(0, 1)
+
+
+@pytest.mark.parametrize("then", ["write", "stalled write", "exchange"])
+def test_an_answer_that_nothing_asked_for(dummy, model, then: str) -> None:
+    model.write(5, np.array([1 << 8]))
+    assert model.read(0, 1)[0] == 0x4C53544D
+    model.stalls(1, 0.9 * (then == "stalled write"), 0.0)
+    with pytest.raises(DeviceError, match="bus_read_valid must be 1 for one cycle of each read"):
+        model.exchange(*dummy.stimulus(1)) if then == "exchange" else model.write(1, np.array([5]))
