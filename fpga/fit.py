@@ -144,8 +144,10 @@ class FitRequest(HardwareRequest):
         device = self.chosen.device
         estimates = self.need_estimates("`fit`", f"give `family={device.family!r}`")
         if estimates.spatial_clocks is None:
+            untimed = "" if estimates.spatial is None else estimates.spatial.untimed
+            why = f", because nextpnr knows no delays of its {untimed}" if untimed else ""
             raise ConfigurationError(
-                f"`fit` has no clocks of spatial builds for {device.name}: leave it out and give "
+                f"`fit` has no clocks of spatial builds for {device.name}{why}: leave it out and give "
                 f"`family={device.family!r}`, or leave out `array='spatial'`"
             )
         for name in ("family", "clock_mhz", "fit_anyway"):

@@ -221,6 +221,8 @@ class SpatialFactors:
     """Flip-flops, likewise."""
     clocks: SpatialClocks | None = None
     """None if too few of the family were routed."""
+    untimed: str = ""
+    """Of what, in each step, nextpnr knows no delays, so that there are no clocks."""
     chain_tiles: Mapping[str, float] = field(default_factory=dict)
     """Tiles of carry chains, likewise."""
 

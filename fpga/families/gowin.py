@@ -189,6 +189,7 @@ class _Estimates(Estimates):
     spatial = SpatialFactors(
         luts={"adders": 1.02, "tables": 1.69, "cells": 0.768, "states": 5.61, "ports": 5.11},
         ffs={"states": 0.535, "sums": 0.644, "ports": 1.77, "stages": 0.681, "events": 9.85, "core": 350},
+        untimed="DSP blocks",
     )
 
     def map_memory(self, memory: MemorySpec) -> Mapped:

@@ -159,6 +159,10 @@ def test_estimate_stands_beside_what_is_measured(cli, build, monkeypatch):
     without = implementation(build, 100)
     assert without.clock_error is None and {use.error for use in without.resources} == {None}
     assert implementation(build, estimate=ESTIMATE).clock_error is None
+    # Of spatial builds, some families have estimates without a clock.
+    sizes = implementation(build, 100, estimate=ESTIMATE.replace(fmax_mhz=None))
+    page = render_report(BuildReport.load(build).with_implementation(sizes), Manifest.load(build))
+    assert "clock, estimated" not in page and '<td class="n">-10.0 %</td>' in page
 
 
 @pytest.mark.usefixtures("drawn")
