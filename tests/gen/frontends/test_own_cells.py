@@ -14,6 +14,7 @@ from support.torch_forms import in_form
 
 from rtlstm.gen.frontends import read_model
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.parameters import Parameters
@@ -99,6 +100,9 @@ def test_states_of_several_formulas_have_the_range_that_they_reach() -> None:
     assert not Golden(found).run(found.numerics.quantise_input(x)).cell_saturations
     assert limits(quantise(network, settings)) == {16.0}
     assert limits(quantise(network, settings.replace(cell_range=64.0))) == {64.0}
+    device = quantise(network, settings, x, hardware=TargetHardware(headroom=4)).numerics
+    again = quantise(network, settings, x / 8, hardware=TargetHardware(device=device))
+    assert again.numerics.cells == device.cells and limits(again) == {limit}
     other = cell("PeakAndMean")
     assert limits(quantise(read_model(other).network, settings, data(other))) <= {16.0}
 
