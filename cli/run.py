@@ -30,7 +30,7 @@ from rtlstm.cli.results import Field, Found, Text, Values, named_parts, part_end
 from rtlstm.gen.builds.command_options import SimulateOptions
 from rtlstm.gen.ip import IpPaths
 from rtlstm.spec.errors import BuildError, ConfigurationError
-from rtlstm.spec.layout import sequences_first
+from rtlstm.spec.layout import Pad, sequences_first, valid_steps
 
 if TYPE_CHECKING:
     from rtlstm.spec.manifest import Manifest
@@ -98,7 +98,8 @@ def run(
                 # The device counts from its reset on, and this may not be its first run.
                 cell_saturations=(accelerator.cell_saturations - before) % (1 << 32),
                 numbers=_last_numbers(manifest, x, valid, y, first, pad, frames),
-                **_figures(x, valid, y, first, seconds, frames),
+                scored=manifest.parameters.best > 0,
+                **_figures(x, valid, y, first, seconds, frames, pad),
             )
         if output is not None:
             save_array(output, y)
@@ -122,7 +123,7 @@ def _core_latency(manifest: "Manifest", x: Any, lengths: Any, batch_first: bool,
 
 
 def _last_numbers(
-    manifest: "Manifest", x: Any, lengths: Any, y: Any, batch_first: bool, pad: str, frames: int
+    manifest: "Manifest", x: Any, lengths: Any, y: Any, batch_first: bool, pad: Pad, frames: int
 ) -> list[int] | None:
     """Numbers of the largest outputs in the first sequence's last step, if the device gives them."""
     if not (manifest.gives_number or manifest.parameters.best):
@@ -147,18 +148,24 @@ def _note_waiting(console: Console, core: int | None, measured: int) -> None:
         )
 
 
-def _figures(x: Any, lengths: Any, y: Any, batch_first: bool, seconds: float, frames: int) -> dict[str, Any]:
+def _figures(
+    x: Any, lengths: Any, y: Any, batch_first: bool, seconds: float, frames: int, pad: Pad
+) -> dict[str, Any]:
     """The JSON object of how much was computed, what the outputs are, and how long it took."""
     sequences = 1 if x.ndim == 2 else x.shape[0 if batch_first else 1]
     given = int(lengths.sum()) if lengths is not None else sequences * _longest(x, batch_first)
     steps = given // frames
-    y = y if y.dtype.names is None else y["score"]
+    some = y = y if y.dtype.names is None else y["score"]
+    if lengths is not None:
+        # Padding is no output: its zeros are not the least one.
+        whole = y[:, None] if x.ndim == 2 else y.swapaxes(0, 1) if batch_first else y
+        some = whole[valid_steps(len(whole), lengths // frames, pad == "front")]
     return {
         "sequences": sequences,
         "steps": steps,
         "output_shape": list(y.shape),
-        "output_minimum": y.min().item() if y.size else None,
-        "output_maximum": y.max().item() if y.size else None,
+        "output_minimum": some.min().item() if some.size else None,
+        "output_maximum": some.max().item() if some.size else None,
         "seconds": round(seconds, 6),
         "steps_per_second": round(steps / max(seconds, 1e-9), 1),
     }
@@ -168,7 +175,7 @@ def _range(found: Found) -> str:
     """Shape of the outputs, their smallest and their largest."""
     ends = (found["output_minimum"], found["output_maximum"])
     least, most = ("none" if end is None else f"{end:.6g}" for end in ends)
-    return f"{tuple(found['output_shape'])}, {least} to {most}"
+    return f"{tuple(found['output_shape'])}, {'scores ' * found['scored']}{least} to {most}"
 
 
 def _numbers(found: Found) -> str | None:

@@ -576,7 +576,8 @@ def test_commands(cli: Any, tmp_path: Path, without_verilog: None, model: Path) 
     y = np.load(tmp_path / "y.npy")
     assert ran["output_shape"] == [15, 4] == list(y.shape) and y.dtype.kind == "i"
     assert {ran["output_minimum"], ran["output_maximum"]} == {0, 1} and ran["numbers"] == [y[-1, 0]]
-    assert cli("accuracy", tmp_path / "build", *given).json["total_steps"] == 60
+    measured = cli("accuracy", tmp_path / "build", *given).json
+    assert measured["total_steps"] == 60 and "errors are those of the scores" in measured["remarks"][-1]
     assert "outputs" in cli("inspect", tmp_path / "build").out
     cli(*made[:4], "--dense", "none", "--decide", "top").refused("--decide", "argmax", "top")
     cli(*made[:-1], "top1", "--lanes", 4, "--macs", 2)
@@ -590,3 +591,8 @@ def test_commands(cli: Any, tmp_path: Path, without_verilog: None, model: Path) 
         line for line in short.out.splitlines() if "largest in the first sequence's last step" in line
     )
     assert shown.split()[-1] == str(y["number"][6, 0, 0])
+    assert "(15, 4, 1), scores " in short.out
+    # Of valid steps alone: the zeros of padding are no outputs.
+    np.save(tmp_path / "lengths.npy", np.array([1, 1, 1, 1]))
+    ran = cli("run", tmp_path / "build", *given, "--lengths", tmp_path / "lengths.npy").json
+    assert (ran["output_minimum"], ran["output_maximum"]) == (y["score"][0].min(), y["score"][0].max())

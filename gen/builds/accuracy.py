@@ -39,6 +39,7 @@ _NOT_HELD_OUT = (
     "these inputs calibrated the build: on others its errors may be larger; give inputs that did not"
 )
 _GIVEN_STATES = "the sequences begin in the states that were given, not in the model's"
+_OF_SCORES = "errors are those of the scores, from which the device finds what it gives"
 _FIXED_WIDTHS = (
     "other widths are not tried: the build has the formats of the hardware that it is for; measure a build "
     "of that hardware"
@@ -106,8 +107,8 @@ def measure_build(
                 read.network, given, calibration_lengths, begin, batch_first, its_pad, order
             )
         found = _with_widths(found, report, manifest, network, read, data, samples, progress)
-    if state is not None:
-        found = found.replace(remarks=(*found.remarks, _GIVEN_STATES))
+    said = (_GIVEN_STATES,) * (state is not None) + (_OF_SCORES,) * manifest.decides
+    found = found.replace(remarks=(*found.remarks, *said))
     whole = report.replace(errors=found)
     if page is None:
         write_report(folder, whole, manifest)
