@@ -222,7 +222,7 @@ class SpatialFactors:
     clocks: SpatialClocks | None = None
     """None if too few of the family were routed."""
     untimed: str = ""
-    """Of what, in each step, nextpnr knows no delays, so that there are no clocks."""
+    """The part of each step whose delays nextpnr does not know, so that it has no clocks; or empty."""
     chain_tiles: Mapping[str, float] = field(default_factory=dict)
     """Tiles of carry chains, likewise."""
 
