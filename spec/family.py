@@ -85,6 +85,11 @@ class Pipeline(Record):
         return self
 
 
+SOUND_ABC9 = "scratchpad -set abc9.xaiger 1"
+"""Yosys's command before any synthesis. By default Yosys 0.70 gives logic to ABC9 in a new format, after
+which some designs compute something else: wires join undefined constants (YosysHQ/yosys, issue 6237)."""
+
+
 class NetlistScript(Record):
     """How Yosys makes a netlist of a family for simulation."""
 

@@ -16,7 +16,7 @@ from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.netlist.ecp5 import cut_carries, replicate
 from rtlstm.fpga.place_route import choose_tools, nextpnr_options, overfull, read_report
 from rtlstm.fpga.resources import check_fit, count_cells, resource_uses
-from rtlstm.fpga.synthesis import read_json, read_script, run_stored, script
+from rtlstm.fpga.synthesis import read_json, read_script, refuse_conflicts, run_stored, script
 from rtlstm.fpga.tools import TimeLimitError, Tool, find_tool, find_yosys, run_logged
 from rtlstm.fpga.worst_path import WorstPath, path_families, signal_name
 from rtlstm.spec.errors import ConfigurationError, ToolError
@@ -117,6 +117,7 @@ def test_loose_carries_are_cut():
 def test_scripts():
     ecp5 = script(devices()["lfe5u-85f"], "top")
     assert "synth_ecp5  -top top\n" in ecp5 and "write_json" in ecp5
+    assert ecp5.startswith("scratchpad -set abc9.xaiger 1\n")
     assert "synth_ice40 -top" in script(devices()["hx8k"], "top").replace("  ", " ")
     # It would take the registers out of multiplier blocks that are instances.
     assert "-dsp" not in script(devices()["up5k"], "top")
@@ -132,6 +133,14 @@ def test_scripts():
     assert read_script(devices()["lifcl-17"], "top").count("memory_dff") == 1
     assert first in read_script(devices()["lifcl-17"], "top")
     assert "memory_dff" not in read_script(devices()["lfe5u-85f"], "top")
+
+
+def test_wires_with_two_drivers_are_refused() -> None:
+    """Yosys warns only, and goes on with a netlist that computes something else."""
+    refuse_conflicts("Warning: Resizing cell port x.\n", "synthesis of lstm")
+    lost = "Warning: Driver-driver conflict for $o1 between cell $lut.Y and constant 1'x in lstm: Resolved.\n"
+    with pytest.raises(ToolError, match=r"lstm must give each wire one driver.* warns: Driver-driver conf"):
+        refuse_conflicts(f"1. Executing ABC9.\n{lost}", "synthesis of lstm")
 
 
 @pytest.mark.tools

