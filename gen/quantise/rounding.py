@@ -319,7 +319,7 @@ def limit_digits(rows: RoundedRows, weights: Floats, moments: Moments | None) ->
     most = 1 << (int(terms.max()) - 1).bit_length() - 1 if terms.max() > 1 else 1
     for row in np.flatnonzero(terms > most):
         while terms[row] > most:
-            tried, digits = _try_near(codes[row], largest)
+            tried, digits = _try_neighbours(codes[row], largest)
             changes, fewer = float(steps[-1][row, 0]) * (tried - codes[row]), digits[0] - digits
             costs = changes**2 * np.diag(spread)[first:] - 2.0 * changes * (spread @ errors[row])[first:]
             costs = np.where(fewer > 0, costs / np.maximum(fewer, 1), np.inf)
@@ -335,15 +335,15 @@ def limit_digits(rows: RoundedRows, weights: Floats, moments: Moments | None) ->
     return RoundedRows((*others, codes), rows.fractions, bias, rows.scales)
 
 
-def _try_near(codes: IntArray, most: int) -> tuple[IntArray, IntArray]:
+def _try_neighbours(codes: IntArray, most: int) -> tuple[IntArray, IntArray]:
     """Return integers near others, up to ``most`` in magnitude, and their signed digits: theirs first."""
-    near = np.clip(codes + _DISTANCES, -most, most)
-    return near, count_digits(near)
+    neighbours = np.clip(codes + _DISTANCES, -most, most)
+    return neighbours, count_digits(neighbours)
 
 
 def _few_digits(values: Floats, nearest: Floats, most: int, price: float) -> Floats:
     """Return integers near values at which the square of the difference is cheapest, with their digits."""
-    near, digits = _try_near(nearest.astype(np.int64), most)
-    costs = (near - values) ** 2 + price * digits
-    chosen: Floats = np.take_along_axis(near, np.argmin(costs, axis=0)[None], axis=0)[0].astype(np.float64)
+    tried, digits = _try_neighbours(nearest.astype(np.int64), most)
+    costs = (tried - values) ** 2 + price * digits
+    chosen: Floats = np.take_along_axis(tried, np.argmin(costs, axis=0)[None], axis=0)[0].astype(np.float64)
     return chosen
