@@ -880,7 +880,7 @@ class Plan(Lowered):
                 raise self.hardware.other_cells(what, is_fused(self.layers, self.passes, there=True))
 
     def _takes(self, device: Numerics, index: int) -> bool:
-        """Whether a loadable device has the cell of a layer, in these formats."""
+        """Whether a device has the cell of a layer, in these formats."""
         known = KnownFunctions(**vars(self.functions()))
         try:
             graph, _ = resolve(self.layers[index].cell, self.cell_formats(index), known)
@@ -890,6 +890,12 @@ class Plan(Lowered):
         if self.fused:  # The fused unit computes all but norms, in any format.
             return tuple(known.norms) == device.norms
         return graph in device.cells
+
+    @property
+    def has_cells(self) -> bool:
+        """Whether the device has the cells of all layers."""
+        device = self.hardware.device
+        return device is not None and all(self._takes(device, index) for index in range(len(self.layers)))
 
     def functions(self) -> Functions:
         """Return the functions of cells that an existing device has; none without one."""

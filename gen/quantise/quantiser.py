@@ -41,6 +41,7 @@ from rtlstm.gen.quantise.ranges import (
     bound_ranges,
     choice_limits,
     choosing_within,
+    device_limits,
     guess_ranges,
     largest_begins,
     measure_ranges,
@@ -318,13 +319,16 @@ def choose_formats(
     Most settings share one, so whoever tries many gives the same dict each time.
     """
     searched = {} if searched is None else searched
-    least, device = float(np.max(settings.cell_range or 1.0)), None if hardware is None else hardware.device
-    if device is not None:  # Its cells choose within what they clamp to.
-        nodes = [node for graph in device.cells for node in graph.nodes if node.kind == "clamp"]
-        least = max((node.value * node.format.step for node in nodes), default=1.0)
-    limits = choice_limits(network, data if device is None else None, least)
-    formulas = _Formulas(network, settings, hardware, searched, initial_state, limits)
-    found = formulas.choices(data)
+    device = None if hardware is None else hardware.device
+    if device is None:
+        options = [choice_limits(network, data, float(np.max(settings.cell_range or 1.0)))]
+    else:
+        options = device_limits(network, device.cells)
+    for limits in options:
+        formulas = _Formulas(network, settings, hardware, searched, initial_state, limits)
+        found = formulas.choices(data)
+        if limits == options[-1] or _has_cells(network, settings, found, hardware):
+            break
     if settings.quick or data is None:
         return found
 
@@ -341,6 +345,16 @@ def choose_formats(
     leave = states_leave(network, settings.final_states)
     best, trials = Search(network, data, choose, formats, build, leave, progress).best()
     return replace(best, trials=trials)
+
+
+def _has_cells(
+    network: Network, settings: QuantizationSettings, choices: FormatChoices, hardware: TargetHardware | None
+) -> bool:
+    """Return whether a device has the cells of a network's layers, with such choices."""
+    try:
+        return Plan(network, settings, choices, hardware).has_cells
+    except ConfigurationError:
+        return False
 
 
 class _Formulas:

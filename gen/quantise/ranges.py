@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from rtlstm.gen.quantise.directions import Product, unfold
 from rtlstm.gen.quantise.lowering import lower
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import FloatResult, FloatState
+from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.spec.network import Bidirectional, Custom, Lstm, Network, StatelessLayer, keeps_cell_state
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.program.passes import feeds
@@ -172,7 +174,7 @@ def choice_limits(network: Network, data: Calibration | None, least: float) -> t
 
     It is a power of two that holds what the data reach, and at least ``least`` and 16.
     """
-    choosing = [any(map(_chooses, directions_of(layer))) for layer in network.layers]
+    choosing = _choosing(network)
     if not any(choosing):
         return ()
     met = [0.0] * len(choosing)
@@ -185,6 +187,19 @@ def choice_limits(network: Network, data: Calibration | None, least: float) -> t
     )
 
 
+def device_limits(network: Network, cells: Sequence[CellGraph]) -> list[tuple[float, ...]]:
+    """Return what :func:`choice_limits` may have been for a device with these cells: what they clamp to, or
+    constants if they clamp nothing."""
+    choosing = _choosing(network)
+    if not any(choosing):
+        return [()]
+    nodes = [(node.kind, abs(node.value) * node.format.step) for graph in cells for node in graph.nodes]
+    met = [{size for kind, size in nodes if kind == wanted} for wanted in ("clamp", "constant")]
+    there = [sorted(each for each in some if each == max(power_of_two(each), _LEAST_CHOICE)) for some in met]
+    found = there[0] or there[1] or [_LEAST_CHOICE]
+    return list(product(*(found if chooses else [1.0] for chooses in choosing)))
+
+
 def choosing_within(network: Network, limits: Sequence[float]) -> Network:
     """Return a network whose layers' units choose among formulas within these limits; empty for 16 each."""
 
@@ -194,10 +209,15 @@ def choosing_within(network: Network, limits: Sequence[float]) -> Network:
             return layer.replace(**both)
         return layer.replace(cell=layer.cell.choosing_within(limit)) if _chooses(layer) else layer
 
-    if not any(_chooses(one) for layer in network.layers for one in directions_of(layer)):
+    if not any(_choosing(network)):
         return network
     limits = limits or (_LEAST_CHOICE,) * len(network.layers)
     return network.replace(layers=tuple(map(changed, network.layers, limits)))
+
+
+def _choosing(network: Network) -> list[bool]:
+    """Return of which layers the units choose among formulas."""
+    return [any(map(_chooses, directions_of(layer))) for layer in network.layers]
 
 
 def _chooses(layer: Any) -> bool:

@@ -107,6 +107,26 @@ def test_states_of_several_formulas_have_the_range_that_they_reach() -> None:
     assert limits(quantise(read_model(other).network, settings, data(other))) <= {16.0}
 
 
+def test_layers_of_other_ranges_go_to_their_device() -> None:
+    """Each of them finds its range among those of the device's cells."""
+    torch.manual_seed(0)
+    steps = [cells.InLoop(cells.CELLS[name]()) for name in ("PeakAndMean", "Integrating")]
+    network = read_model(
+        nn.Sequential(steps[0], nn.Linear(cells.UNITS, cells.INPUTS), steps[1]).eval()
+    ).network
+    x = np.random.default_rng(0).normal(size=(60, 4, network.inputs)) * 2
+    settings = QuantizationSettings(quick=True)
+    device = quantise(network, settings, x, hardware=TargetHardware(headroom=4))
+    assert limits(device) == {16.0, 64.0}
+    for target in (
+        TargetHardware(device=device.numerics),
+        TargetHardware(device=device.numerics, layers=device.shapes),
+    ):
+        again = quantise(network, settings, x / 8, hardware=target)
+        assert again.numerics.cells == device.numerics.cells
+        assert [shape.cell for shape in again.shapes] == [shape.cell for shape in device.shapes]
+
+
 @pytest.mark.parametrize(("name", "form"), quick(
     [(name, form) for name in KINDS for form in FORMS], ("Averaged", "trace"), ("Complex", "exported"),
 ))  # fmt: skip
