@@ -207,6 +207,7 @@ class Prepared(torch.nn.Module):
             "layers": list(choices.ranges.layers),
             "begins": list(choices.ranges.begins),
             "cell_ranges": list(choices.cell_ranges),
+            "choice_limits": list(choices.choice_limits),
             "candidate": choices.candidate.model_dump(mode="json"),
             "settings": self.settings.model_dump(mode="json"),
             "weight_bits": [rows.plan.form.bits for rows in self.rows],
@@ -220,7 +221,7 @@ class Prepared(torch.nn.Module):
         here = self.get_extra_state()
         # A checkpoint may be from before there were some of these options.
         given: dict[str, Any] = {"device": None, "weight_normalisation": False, "train_ranges": False}
-        given |= {"begins": (), "input_offsets": []} | state
+        given |= {"begins": (), "input_offsets": [], "choice_limits": ()} | state
         given["settings"] = QuantizationSettings(**given["settings"]).model_dump(mode="json")
         for name in ("settings", "weight_bits", "device", "weight_normalisation", "train_ranges"):
             if (saved := given[name]) != here[name]:
@@ -244,7 +245,7 @@ class Prepared(torch.nn.Module):
                 cell_ranges=tuple(state["cell_ranges"]),
                 candidate=Candidate(**state["candidate"]),
                 input_offsets=tuple(given["input_offsets"]),
-                choice_limits=self._choices.choice_limits,
+                choice_limits=tuple(given["choice_limits"]),
             )
         )
 

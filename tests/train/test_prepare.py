@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from support.lazy import nets, nn, torch, train
+from support.lazy import Lazy, nets, nn, torch, train
 
 import rtlstm
 from rtlstm.spec.errors import ConfigurationError, InputError, ModelError
 
+cells = Lazy("support.cell_modules")
 I, H, O = 4, 6, 2  # noqa: E741
 
 
@@ -171,6 +172,17 @@ def test_a_checkpoint_resumes(tmp_path):
     assert again.choices == q.choices
     assert torch.equal(again(x)[0], expected)
     assert rtlstm.spec.numerics is not None
+    assert again.quantised().numerics == q.quantised().numerics
+
+
+def test_a_checkpoint_has_the_ranges_of_states_of_several_formulas():
+    module = cells.InLoop(cells.CELLS["Integrating"]()).eval()
+    x = np.random.default_rng(1).uniform(-2, 2, (4, 60, cells.INPUTS)).astype(np.float32)
+    q = train.prepare(module, calibration=x, quick=True)
+    again = train.prepare(module, calibration=x[:, :3], quick=True)
+    assert q.choices.choice_limits > again.choices.choice_limits
+    again.load_state_dict(q.state_dict())
+    assert again.choices == q.choices
     assert again.quantised().numerics == q.quantised().numerics
 
 
