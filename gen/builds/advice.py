@@ -24,13 +24,13 @@ from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer, lower
 from rtlstm.gen.quantise.plan import FormatChoices, Trial, fold_factors
 from rtlstm.gen.quantise.quantiser import (
-    DEFAULT_CELL_RANGE,
     DEFAULT_INPUT_RANGE,
     QuantizationSettings,
     choose_formats,
     quantise_with,
 )
 from rtlstm.gen.quantise.ranges import search_sample, states_leave
+from rtlstm.spec.cells.description import DEFAULT_CELL_RANGE
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest

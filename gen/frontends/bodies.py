@@ -23,7 +23,7 @@ from rtlstm.gen.frontends.formulas import operator_of
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
 from rtlstm.gen.frontends.layers import DENSE
 from rtlstm.spec.activations.functions import RELU, SIGMOID, ActivationFunction
-from rtlstm.spec.cells.description import MAX_GATES, CellBuilder, Term
+from rtlstm.spec.cells.description import DEFAULT_CELL_RANGE, MAX_GATES, CellBuilder, Term
 from rtlstm.spec.errors import ConfigurationError, ModelError
 from rtlstm.spec.network import Custom, Lstm
 
@@ -781,7 +781,8 @@ class _Group:
             what += ", side by side in the driver's"
         reads = ", ".join(map(repr, sources))
         if widths:
-            what += "; their values saturate at +-16, or at a power of two beyond what calibration data reach"
+            what += f"; their values saturate at +-{DEFAULT_CELL_RANGE:g}, or at a power of two beyond what "
+            what += "calibration data reach"
         return graph, f"the nodes that give {results[0]!r} are a cell: it reads {reads}, and {what}"
 
 

@@ -54,6 +54,7 @@ from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.host.embeddings import Embedding
 from rtlstm.sim.reference import FloatResult, FloatState
 from rtlstm.spec.activations.functions import SIGMOID, TANH
+from rtlstm.spec.cells.description import DEFAULT_CELL_RANGE
 from rtlstm.spec.cells.formats import CellFormats, Functions, resolve
 from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.spec.errors import ConfigurationError
@@ -112,7 +113,6 @@ class TrainedModel(Protocol):
 Floats = NDArray[np.float64]
 
 DEFAULT_INPUT_RANGE = 8.0
-DEFAULT_CELL_RANGE = 16.0
 _SUM_BITS, _WEIGHT_RANGE = 46, 20
 """Largest width of sums, and largest exponent of two of a weight, that the hardware may have."""
 _SEARCH_BITS = 16

@@ -15,6 +15,7 @@ from rtlstm.gen.quantise.directions import Product, unfold
 from rtlstm.gen.quantise.lowering import lower
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import FloatResult, FloatState
+from rtlstm.spec.cells.description import DEFAULT_CELL_RANGE
 from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.spec.network import Bidirectional, Custom, Lstm, Network, StatelessLayer, keeps_cell_state
 from rtlstm.spec.numerics import QuantizedNetwork
@@ -27,8 +28,6 @@ _SATURATED = 2 / 3
 """Share of a range at which c saturates in the float network's trial."""
 _GAIN = 1.25
 """A range is taken if its error is at most this multiple of the smallest one."""
-_LEAST_CHOICE = 16.0
-"""Least magnitude within which units choose among formulas, as much as c has by default."""
 _STEPS = 2048
 _WORK = 100_000_000
 """Steps that each trial may always run, and multiplications that it may take if it runs more."""
@@ -182,7 +181,7 @@ def choice_limits(network: Network, data: Calibration | None, least: float) -> t
         found = run_reference(network, data).layer_ranges
         met = [max(max(one.cell, one.output) for one in each) for each in found]
     return tuple(
-        power_of_two(max(_LEAST_CHOICE, least, MARGIN * each)) if chooses else 1.0
+        power_of_two(max(DEFAULT_CELL_RANGE, least, MARGIN * each)) if chooses else 1.0
         for each, chooses in zip(met, choosing, strict=True)
     )
 
@@ -195,8 +194,9 @@ def device_limits(network: Network, cells: Sequence[CellGraph]) -> list[tuple[fl
         return [()]
     nodes = [(node.kind, abs(node.value) * node.format.step) for graph in cells for node in graph.nodes]
     met = [{size for kind, size in nodes if kind == wanted} for wanted in ("clamp", "constant")]
-    there = [sorted(each for each in some if each == max(power_of_two(each), _LEAST_CHOICE)) for some in met]
-    found = there[0] or there[1] or [_LEAST_CHOICE]
+    there = [sorted(s for s in sizes if s == max(power_of_two(s), DEFAULT_CELL_RANGE)) for sizes in met]
+    # Where nothing is beyond a layer's limit, nothing is clamped to it: most likely that is the least.
+    found = dict.fromkeys([*(there[0] or there[1]), DEFAULT_CELL_RANGE])
     return list(product(*(found if chooses else [1.0] for chooses in choosing)))
 
 
@@ -211,7 +211,7 @@ def choosing_within(network: Network, limits: Sequence[float]) -> Network:
 
     if not any(_choosing(network)):
         return network
-    limits = limits or (_LEAST_CHOICE,) * len(network.layers)
+    limits = limits or (DEFAULT_CELL_RANGE,) * len(network.layers)
     return network.replace(layers=tuple(map(changed, network.layers, limits)))
 
 

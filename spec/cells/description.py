@@ -16,6 +16,9 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.record import Record
 
 MAX_GATES = 4
+DEFAULT_CELL_RANGE: Final = 16.0
+"""The magnitude of what cells keep if neither data nor the user tell it, and the least one within which units
+choose among formulas."""
 CHOSEN: Final = 2.0**20
 """In a cell whose units choose among formulas, the magnitude within which they do: more than values have. On
 hardware it is as small as values allow, see :meth:`Cell.choosing_within`."""
