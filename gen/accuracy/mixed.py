@@ -17,6 +17,7 @@ from rtlstm.gen.accuracy.samples import Samples
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer, fold_zeros, lower
 from rtlstm.gen.quantise.plan import fold_factors
+from rtlstm.gen.quantise.ranges import limits_there
 from rtlstm.gen.quantise.target import describe_layer
 from rtlstm.host.state import StateFormats
 from rtlstm.sim.golden import ObservedGolden
@@ -175,10 +176,12 @@ def _nodes(layer: ArrayLayer, network: QuantizedNetwork, index: int) -> tuple[in
     )
     direct = all(table.direct for table in numerics.tables)
     functions = KnownFunctions(direct, list(numerics.tables), list(numerics.pieces), list(numerics.norms))
-    resolved, nodes = resolve(layer.cell, formats, functions)
-    if resolved != graph:
-        raise _other(f"its cell {layer.cell.name!r} is another one than the build's")
-    return nodes
+    # Where units choose among formulas, the build says within which magnitude.
+    for limit in limits_there([graph]) if layer.cell.chooses else [1.0]:
+        resolved, nodes = resolve(layer.cell.choosing_within(limit), formats, functions)
+        if resolved == graph:
+            return nodes
+    raise _other(f"its cell {layer.cell.name!r} is another one than the build's")
 
 
 _MOST_UNITS, _MOST_SHARE, _OTHER_SHARE = 2.0, 0.25, 0.95

@@ -187,17 +187,21 @@ def choice_limits(network: Network, data: Calibration | None, least: float) -> t
 
 
 def device_limits(network: Network, cells: Sequence[CellGraph]) -> list[tuple[float, ...]]:
-    """Return what :func:`choice_limits` may have been for a device with these cells: what they clamp to, or
-    constants if they clamp nothing."""
+    """Return what :func:`choice_limits` may have been for a device with these cells."""
     choosing = _choosing(network)
     if not any(choosing):
         return [()]
+    return list(product(*(limits_there(cells) if chooses else [1.0] for chooses in choosing)))
+
+
+def limits_there(cells: Sequence[CellGraph]) -> list[float]:
+    """Return within which magnitudes units may choose among formulas in cells: what these clamp to, or
+    constants if they clamp nothing."""
     nodes = [(node.kind, abs(node.value) * node.format.step) for graph in cells for node in graph.nodes]
     met = [{size for kind, size in nodes if kind == wanted} for wanted in ("clamp", "constant")]
     there = [sorted(s for s in sizes if s == max(power_of_two(s), DEFAULT_CELL_RANGE)) for sizes in met]
     # Where nothing is beyond a layer's limit, nothing is clamped to it: most likely that is the least.
-    found = dict.fromkeys([*(there[0] or there[1]), DEFAULT_CELL_RANGE])
-    return list(product(*(found if chooses else [1.0] for chooses in choosing)))
+    return list(dict.fromkeys([*(there[0] or there[1]), DEFAULT_CELL_RANGE]))
 
 
 def choosing_within(network: Network, limits: Sequence[float]) -> Network:

@@ -12,6 +12,9 @@ from support.refusals import refused
 from support.step_checks import check_device
 from support.torch_forms import in_form
 
+from rtlstm.gen.accuracy.mixed import float_layers, run_mixed
+from rtlstm.gen.accuracy.records import PARTS
+from rtlstm.gen.accuracy.samples import Samples
 from rtlstm.gen.frontends import read_model
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.target import TargetHardware
@@ -105,6 +108,19 @@ def test_states_of_several_formulas_have_the_range_that_they_reach() -> None:
     assert again.numerics.cells == device.cells and limits(again) == {limit}
     other = cell("PeakAndMean")
     assert limits(quantise(read_model(other).network, settings, data(other))) <= {16.0}
+
+
+def test_errors_of_states_of_several_formulas_are_measured() -> None:
+    """Float has no limit, also where states reach beyond what the build's formulas are chosen within."""
+    module = cell("Integrating")
+    x, network = data(module, 60), read_model(module).network
+    found = quantise(network, QuantizationSettings(quick=True), x[:2])
+    assert max(limits(found)) < run_float(network, x).cell
+    floats, samples = float_layers(network, found), Samples.of(x, network.inputs)
+    np.testing.assert_allclose(run_mixed(found, floats, PARTS, samples).y, run_float(network, x).y, atol=1e-8)
+    codes = Golden(found).run(found.numerics.quantise_input(x)).y
+    fixed = run_mixed(found, floats, (), samples).y
+    np.testing.assert_array_equal(fixed, found.shapes[-1].output.to_floats(codes))
 
 
 def test_layers_of_other_ranges_go_to_their_device() -> None:
