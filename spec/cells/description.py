@@ -205,11 +205,12 @@ class CellBuilder:
         return self._add(Operation(kind="clip", args=(self._position(term),), value=limit))
 
     def chosen(self, multiple: int = 1) -> Term:
-        """Return a multiple of :data:`CHOSEN`, which becomes smaller with the values of the layer."""
+        """Return a multiple of a magnitude beyond all values of the layer: what a unit adds to a formula that it
+        does not choose, so that ReLU gives 0. Quantised, the magnitude is as small as the values allow."""
         return self._add(Operation(kind="constant", value=multiple * CHOSEN, index=1))
 
     def clip_chosen(self, term: Term) -> Term:
-        """Clip a value to :data:`CHOSEN`."""
+        """Clip a value to the magnitude of :meth:`chosen`."""
         return self._add(Operation(kind="clip", args=(self._position(term),), value=CHOSEN, index=1))
 
     def normalise(self, term: Term, epsilon: float, centre: bool, gain: Term | None = None) -> Term:
