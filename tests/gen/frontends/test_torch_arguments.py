@@ -21,7 +21,7 @@ OTHER_MEANING = {
     "view": ["x", "dtype"],
 }
 """Overloads with arguments in other positions than those of the table."""
-NOT_READ = {"data", "batch_sizes", "max", "max_values", "min", "min_indices"}
+NOT_READ = {"data", "batch_sizes", "max", "max_values", "min", "min_indices", "out0", "out1"}
 """Arguments of overloads that are refused as a whole, of packed sequences, or that take results."""
 
 

@@ -96,7 +96,7 @@ def test_a_middle_whose_code_is_too_large_stays():
     source = Network(layers=(lstm.replace(w_ih=w_ih, bias=np.zeros(len(w_ih))), dense))
     # With the middles of the values, whatever they give.
     candidate, data = FORMULAS.replace(zero_points=True), Calibration.of(source, x)
-    choices = _Formulas(source, EIGHT, None, {}, None).choices(data, candidate, (1.0,) * 2)
+    choices = _Formulas(source, EIGHT, None, {}, None, ()).choices(data, candidate, (1.0,) * 2)
     numerics = quantise_with(source, EIGHT, choices).numerics
     assert numerics.input_zeros[0] == 0 != numerics.input_zeros[1]
     assert numerics.input.saturated(numerics.scale_input(x)) == 0
