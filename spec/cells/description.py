@@ -205,8 +205,8 @@ class CellBuilder:
         return self._add(Operation(kind="clip", args=(self._position(term),), value=limit))
 
     def chosen(self, multiple: int = 1) -> Term:
-        """Return a multiple of a magnitude beyond all values of the layer: what a unit adds to a formula that it
-        does not choose, so that ReLU gives 0. Quantised, the magnitude is as small as the values allow."""
+        """Return a multiple of a magnitude beyond all values of the layer: what a unit adds to a formula that
+        it does not choose, so that ReLU gives 0. Quantised, it is as small as the values allow."""
         return self._add(Operation(kind="constant", value=multiple * CHOSEN, index=1))
 
     def clip_chosen(self, term: Term) -> Term:
