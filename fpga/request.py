@@ -200,8 +200,7 @@ class HardwareRequest(CoreOptions):
         given = ", ".join(f"`{name}`" for name in _OF_ARRAYS if name in self.model_fields_set)
         if given:
             raise ConfigurationError(
-                f"a spatial build has no array, whose options are {given}: leave them out, or leave out "
-                "`array='spatial'`"
+                f"only an array in time takes {given}, not `array='spatial'`: leave the one or the other out"
             )
         if self.decide is not None:
             raise ConfigurationError(

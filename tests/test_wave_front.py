@@ -172,7 +172,7 @@ def compiled(network: Network, folder: Path, **options: object) -> rtlstm.Build:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"array": "spatial"}, "has no array, whose options are `wave_front`"),
+        ({"array": "spatial"}, "only an array in time takes `wave_front`, not"),
         ({"capacities": {}}, "needs a fixed program, .*: leave it or `capacities` out"),
         ({"fit": "up5k", "lanes": 4, "macs": 1}, "no array of the sizes that were given does: leave them or"),
     ],
