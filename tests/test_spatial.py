@@ -202,7 +202,7 @@ def test_a_network_is_trained_with_the_tables_of_a_spatial_build(tmp_path: Path)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lanes": 4, "skip_zeros": True}, "whose options are `lanes`, `skip_zeros`"),
+        ({"lanes": 4, "skip_zeros": True}, "an array in time takes `lanes`, `skip_zeros`, not"),
         ({"decide": "argmax"}, "leave it or `decide='argmax'` out"),
         ({"tables": "interpolated"}, "leave it out; train a network"),
         ({"scale_bits": 8}, "no scales of rows; leave out `scale_bits`"),

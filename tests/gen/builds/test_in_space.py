@@ -181,7 +181,7 @@ def test_what_fits_no_device_is_said_with_what_was_needed(tmp_path: Path) -> Non
     ("options", "message"),
     [
         ({"fit": "lfe5u-25f-8", "fit_anyway": True}, "takes no `fit_anyway`: leave it out"),
-        ({"fit": "lfe5u-25f-8", "lanes": 4}, "whose options are `lanes`: leave them out"),
+        ({"fit": "lfe5u-25f-8", "lanes": 4}, "an array in time takes `lanes`, not"),
         ({"fit": "lfe5u-25f-8", "array": "shared", "loop_registers": 3}, "is for spatial builds: give"),
     ],
 )
