@@ -115,7 +115,7 @@ def token_layout(manifest: Manifest) -> StructLayout:
             "copy": 1,  # results go to the second copy of the first layer's h
             "suppress": 1,  # the step's output is not wanted
             **(_sum_fields(sums) if (sums := manifest.parameters.lane_sums) else {}),
-            **({"bubble": 1} if manifest.parameters.wave_front else {}),
+            **_bubble(manifest),
         }
     )
 
@@ -128,6 +128,11 @@ def _sum_fields(sums: int) -> dict[str, int]:
         "continues": 1,  # it goes on from the sum of an earlier section
         "sum_row": row_bits(sums),
     }
+
+
+def _bubble(manifest: Manifest) -> dict[str, int]:
+    """A field of what layers do that have no step in a wave-front: nothing is stored or given of it."""
+    return {"bubble": 1} if manifest.parameters.wave_front else {}
 
 
 def beat_layout(manifest: Manifest) -> StructLayout:
@@ -152,7 +157,7 @@ def beat_layout(manifest: Manifest) -> StructLayout:
             "cell_row": row_bits(streams * program.cell_context),
             "row": row_bits(streams * program.vector_context),
             "slot": _slot_bits(manifest),
-            **({"bubble": 1} if manifest.parameters.wave_front else {}),
+            **_bubble(manifest),
             **manifest.numerics.unit.beat_fields,
         }
     )
