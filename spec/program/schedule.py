@@ -207,6 +207,10 @@ class Timeline:
         first = beats[0] + TOKEN_CYCLES
         return range(first, first + self.parameters.row_beats(self.program.inputs))
 
+    def entered(self, beats: Sequence[int]) -> int:
+        """Return the cycle behind those in which a step enters the input buffer."""
+        return self.entering(beats)[-1] + 1
+
     def arrivals(self, beats: Sequence[int]) -> list[int]:
         """Return the first cycle in which each input word can be read; ``beats`` are accepted in these."""
         macs, beat, beats = self.parameters.macs, self.parameters.beat_in, self.entering(beats)
@@ -244,7 +248,7 @@ class Timeline:
         program, arrivals = self.program, self.arrivals(beats)
         if (first_step and program.body) or changed is not None:
             # Input is marked complete in the cycle after its last beat.
-            self.free = max(self.free, self.entering(beats)[-1] + 1, changed or 0) + REDIRECT_CYCLES
+            self.free = max(self.free, self.entered(beats), changed or 0) + REDIRECT_CYCLES
             if first_step:
                 self.prepare()
         index: int | None = program.prefetch if prefetch else program.body
@@ -260,7 +264,7 @@ class Timeline:
 
     def next_is_there(self, beats: Sequence[int]) -> bool:
         """Return whether the next step's input, accepted in these cycles, is there when this step ends."""
-        return self.entering(beats)[-1] + 1 < self.free - 1
+        return self.entered(beats) < self.free - 1
 
 
 def offer_cycles(
@@ -311,7 +315,7 @@ def step_cycles(
         known.add(stream)
         released.append(free)
         found.append((beats[-1], offered))
-        begins = timeline.entering(beats)[-1] + 1
+        begins = timeline.entered(beats)
         if index >= 1:
             # The input buffer holds two steps: the next one replaces the last but one, which has been read.
             begins = max(begins, released[index - 1] + 1)
@@ -364,7 +368,7 @@ class WaveRun:
             if index >= 2:
                 begins = max(begins, self._released[index - 2] + 1)
             beats = timeline.beats(begins)
-            begins = timeline.entering(beats)[-1] + 1
+            begins = timeline.entered(beats)
             self.give(beats, silent)
         self.advance(float("inf"))
         return [(beats[-1], self.offered[index]) for index, beats in enumerate(self._beats)]
@@ -376,7 +380,7 @@ class WaveRun:
 
     def _there(self, cycle: int) -> bool:
         """Whether the next step's input is complete in a cycle."""
-        return self._waiting and self._timeline.entering(self._beats[len(self._released)])[-1] < cycle
+        return self._waiting and self._timeline.entered(self._beats[len(self._released)]) <= cycle
 
     def _steps(self) -> Iterator[int | None]:
         """Run steps; before each decision, yield the cycle that it depends on, None if it is for an input."""
@@ -387,7 +391,7 @@ class WaveRun:
             step = len(self._released)
             beats, silent = self._beats[step], self._suppress[step]
             if not self.ready:
-                timeline.free = max(timeline.free, timeline.entering(beats)[-1] + 1) + REDIRECT_CYCLES
+                timeline.free = max(timeline.free, timeline.entered(beats)) + REDIRECT_CYCLES
                 timeline.prepare()
             self.ready = True
             timeline.run(program.ops[program.body], timeline.arrivals(beats))
