@@ -167,10 +167,11 @@ class BuildRequest:
         family = self.fit.chosen.device.family if self.fit else given and given.family
         return quantised_for(self.settings, family or GENERIC, self.capacities)
 
-    def check(self) -> None:
-        """Refuse choices of hardware that cannot be made together.
+    def checked(self) -> "BuildRequest":
+        """Refuse choices of hardware that cannot be made together; return the request with the rows of the
+        core's table of tokens, if it is to have one.
 
-        Raises ConfigurationError if there are such.
+        Raises ConfigurationError if there are such, or errors as those of :attr:`token_rows`.
         """
         if sum(given is not None for given in (self.parameters, self.fit, self.array)) > 1:
             raise ConfigurationError(
@@ -205,6 +206,11 @@ class BuildRequest:
             )
         if self.fit is not None and self.fit.fit_anyway and self.trained is not None:
             refuse_fit_anyway()
+        rows = {"token_rows": self.token_rows}
+        fit, array = self.fit, self.array
+        return replace(
+            self, fit=fit and fit.model_copy(update=rows), array=array and array.model_copy(update=rows)
+        )
 
     @property
     def token_rows(self) -> int:
@@ -236,17 +242,6 @@ class BuildRequest:
                 f"{remedy}"
             )
         return int(rows)
-
-    def with_token_rows(self) -> "BuildRequest":
-        """Return the request with the rows of the core's table of tokens, if it is to have one; errors as
-        those of :attr:`token_rows`."""
-        rows = {"token_rows": self.token_rows}
-        fit, array = self.fit, self.array
-        return replace(
-            self,
-            fit=fit and fit.model_copy(update=rows),
-            array=array and array.model_copy(update=rows),
-        )
 
     def with_tokens(self, design: "Design") -> "Design":
         """Return the design with the table that the core looks up, if it does, in codes of the input."""
@@ -361,8 +356,7 @@ def generate(request: BuildRequest, folder: Path, progress: Progress | None = No
     device = None if request.device is None else _Device.load(request.device, target)
     if device is None:
         name = default_name(network, source) if request.name is None else check_build_name(request.name)
-        request.check()
-        request = request.with_token_rows()
+        request = request.checked()
     data = request.data()
     stage = _stages(progress)
     with new_folder(target) as work:
@@ -417,8 +411,7 @@ def choose_design(request: BuildRequest, data: Calibration | None) -> Design:
 
     Raises ConfigurationError as :func:`generate` does; it is a NothingFitsError if nothing fits the device.
     """
-    request.check()
-    request = request.with_token_rows()
+    request = request.checked()
     name = default_name(request.network, request.source) if request.name is None else request.name
     return _new_design(request, name, data, None)
 
