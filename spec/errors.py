@@ -6,6 +6,8 @@ of its subclasses.
 """
 
 import difflib
+import inspect
+import warnings
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 
@@ -52,6 +54,14 @@ class AbsentImportError(ToolError, ImportError):
 
 class NoteWarning(UserWarning):
     """A note about a build: what was assumed or left to the host, or what is lost in its formats."""
+
+
+def warn_caller(text: str, category: type[Warning] = NoteWarning) -> None:
+    """Warn at the line that called rtlstm, through however many of its functions."""
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "rtlstm":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)
 
 
 WHOLE, DRIVER = "rtlstm", "rtlstm-driver"

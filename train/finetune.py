@@ -5,7 +5,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
-from warnings import warn
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.search import cut_in_time
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.errors import ConfigurationError, InputError, NoteWarning
+from rtlstm.spec.errors import ConfigurationError, InputError, warn_caller
 from rtlstm.spec.layout import Pad
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
@@ -318,7 +317,7 @@ def finetune(
         warning=_warn_of_gap((first_seen, last_seen), (first, last)),
     )
     if report.warning:
-        warn(report.warning, NoteWarning, stacklevel=2)
+        warn_caller(report.warning)
     return Finetuned(module, report)
 
 

@@ -6,7 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from typing import Any, TypeVar
-from warnings import warn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,7 +36,7 @@ from rtlstm.host.accelerator import Outputs, html_table
 from rtlstm.host.embeddings import Embedding, Tables, load_tables
 from rtlstm.host.raw_values import as_array
 from rtlstm.host.state import State
-from rtlstm.spec.errors import BuildError, ConfigurationError, InputError, NoteWarning, suggest
+from rtlstm.spec.errors import BuildError, ConfigurationError, InputError, suggest, warn_caller
 from rtlstm.spec.files import as_path
 from rtlstm.spec.layout import Pad
 from rtlstm.spec.manifest import Manifest
@@ -493,7 +492,7 @@ def compile(
     build = Build(target)
     report = build.report()
     for text in (*report.assumptions, *report.notes):
-        warn(text, NoteWarning, stacklevel=2)
+        warn_caller(text)
     return build
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
-from warnings import warn
 
 from numpy.typing import ArrayLike
 
@@ -62,7 +61,7 @@ from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host.device import check_loadable, refuse_spatial
 from rtlstm.host.embeddings import Embedding, embeddings_file
 from rtlstm.host.raw_values import quantise as quantise_values
-from rtlstm.spec.errors import BuildError, ConfigurationError
+from rtlstm.spec.errors import BuildError, ConfigurationError, warn_caller
 from rtlstm.spec.family import GENERIC
 from rtlstm.spec.inventory import FEWEST_ROWS, constant_tables
 from rtlstm.spec.layout import Pad
@@ -402,7 +401,7 @@ def generate(request: BuildRequest, folder: Path, progress: Progress | None = No
         manifest = _write(work, manifest, design.quantised, image, verilog, report, request, expected, finals)
     stage(4)
     for result in former:
-        warn(result.text, ReplacedWarning, stacklevel=3)
+        warn_caller(result.text, ReplacedWarning)
     return manifest
 
 

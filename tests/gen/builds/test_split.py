@@ -121,7 +121,9 @@ def test_modules(case: str, tmp_path):
 def test_loops_go_over_any_number_of_steps(case: str, tmp_path):
     make, x, _, _ = CASES[case]
     model = make().eval()
-    front, build, back = rtlstm.split(model, x(), folder=tmp_path / "build")
+    with pytest.warns(rtlstm.NoteWarning) as told:
+        front, build, back = rtlstm.split(model, x(), folder=tmp_path / "build")
+    assert {each.filename for each in told if each.category is rtlstm.NoteWarning} == {__file__}
     for steps in (2, 11):
         core, past = front(more := draw(3, steps, 4) / 4)
         with torch.no_grad():
@@ -323,7 +325,10 @@ def test_attach_takes_packed_sequences(tmp_path):
     model, x = models.Tagger(bidirectional=True).eval(), (numbers(3, 7), torch.tensor([7, 2, 5]))
     with torch.no_grad():
         wanted = model(*x)
-    with host.attach(model, "rnn", [x, x], folder=tmp_path / "build", max_steps=8):
+    with pytest.warns(rtlstm.NoteWarning) as told:
+        attached = host.attach(model, "rnn", [x, x], folder=tmp_path / "build", max_steps=8)
+    assert {each.filename for each in told if each.category is rtlstm.NoteWarning} == {__file__}
+    with attached:
         close(model(*x), wanted)
 
 
