@@ -213,6 +213,9 @@ def test_mistakes_are_named(build: rtlstm.Build, tmp_path: Path):
     for misspelt, name in (("batchfirst", "batch_first"), ("calibraton", "calibration"), ("fitt", "fit")):
         with pytest.raises(rtlstm.ConfigurationError, match=f"no option '{misspelt}'; did you mean .*{name}"):
             rtlstm.compile(network, **{misspelt: True})
+    for word in ("loadable", "capacity"):
+        with pytest.raises(rtlstm.ConfigurationError, match=f"no option '{word}'; .* has `capacities={{}}`"):
+            rtlstm.compile(network, **{word: True})
     with pytest.raises(rtlstm.InputError, match="calibration must be an array, not a path; load the file"):
         rtlstm.compile(network, calibration="x.npy")
     with pytest.raises(rtlstm.ConfigurationError, match="lstm choose what is read .* read_model"):
@@ -244,6 +247,8 @@ def test_mistakes_are_named(build: rtlstm.Build, tmp_path: Path):
         with pytest.raises(rtlstm.ConfigurationError, match=message):
             rtlstm.compile(network, folder=tmp_path / "b", **wrong)
     assert not (tmp_path / "b").exists()
+    # What a message names.
+    assert rtlstm.compile(network, folder=tmp_path / "b", capacities={}).manifest.capacities
 
 
 def test_mistakes_with_a_build_are_named(build: rtlstm.Build):

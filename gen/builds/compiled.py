@@ -573,6 +573,8 @@ def _check_options(call: Callable[..., Any], options: Mapping[str, Any], *record
         # Those of the signature, too: a misspelt ``folder`` arrives among the options.
         known = [name for name in inspect.signature(call).parameters if name != "self"]
         hint = suggest(unknown[0], sorted(known), most=2)
+        if unknown[0] in ("loadable", "capacity") and "capacities" in known:
+            hint = "a loadable core has `capacities={}`, or some with their numbers"
         raise ConfigurationError(f"{call.__name__} has no option {unknown[0]!r}; {hint}")
 
 
