@@ -67,6 +67,14 @@ class Embedding(Record):
         )
 
 
+_SHAPES = {
+    (0,): "one token (steps takes several)",
+    (1,): "tokens (T,), one for each step",
+    (1, 2): "tokens (T,), or (T, N) or (N, T) of several sequences",
+}
+"""Which tokens are taken, by the axes that they may have."""
+
+
 @dataclass(frozen=True)
 class Tables:
     """The tables of a model or of its build, and how its data lie."""
@@ -99,9 +107,9 @@ class Tables:
         ----------
         x
             Of several inputs a dictionary of their arrays, or a tuple in their order: they are put side by
-            side, one without an axis of steps for each of them. Tokens are integers with so many ``axes``; of
-            single steps of several frames they may have one more. Other integers are codes of the input
-            format, and floats are rows.
+            side, one without an axis of steps for each of them. Tokens are integers with so many ``axes``, or
+            with a last axis of 1 beside, and then also whole floats; of single steps of several frames they
+            may have one axis more. Other integers are codes of the input format, and floats are rows.
         lengths, batch_first, pad
             Where padding is in tokens ``(T, N)``, ``(N, T)`` if ``batch_first``, or ``(T,)``: it may hold
             anything. The order is by default the model's.
@@ -111,7 +119,8 @@ class Tables:
         Raises
         ------
         InputError
-            If tokens are not numbers of rows of the table, or the model has several tables.
+            If tokens are not numbers of rows of the table, or have another shape, or the model has several
+            tables.
         """
         if self.parts or isinstance(x, Mapping):
             first = self.batch_first if batch_first is None else batch_first
@@ -129,20 +138,9 @@ class Tables:
         array = as_array(name, x)
         if self.parts:
             return array
-        if self.in_core:
-            return self._numbers(array, lengths, batch_first, pad, name, axes)
-        single = len(axes) == 1 and self.frames > 1 and array.ndim == axes[0] + 1
-        apart = single and is_raw(array) and array.shape[-1] == self.frames
-        if not self.tables or not (array.ndim in axes or apart):
-            return array
         if len(self.tables) == 1:
-            width = self.tables[0].shape.width
-            if array.dtype.kind == "f" and array.shape[-1:] in ((width,), (width * self.frames,)):
-                return array
-            first = self.batch_first if batch_first is None else batch_first
-            tokens = _without_padding(array, lengths, bool(first), pad)
-            return self.tables[0](tokens, name, f", or its rows as floats (..., {width})")
-        if is_raw(array):
+            return self._look_up_in_one(array, lengths, batch_first, pad, name, axes)
+        if self.tables and array.ndim in axes and is_raw(array):
             names = ", ".join(each.name for each in self.tables)
             raise InputError(
                 f"{name} holds whole numbers, which the model looks up in several tables ({names}): look "
@@ -150,7 +148,7 @@ class Tables:
             )
         return array
 
-    def _numbers(
+    def _look_up_in_one(
         self,
         array: NDArray[Any],
         lengths: Any,
@@ -159,21 +157,35 @@ class Tables:
         name: str,
         axes: Sequence[int],
     ) -> NDArray[Any]:
-        """Return checked tokens that the core looks up, also of numbers that this returned before; errors as
-        those of :meth:`look_up`."""
+        """Look up in the only table; data that this returned before are returned as they are."""
+        (table,) = self.tables
+        width = table.shape.width
         alone = array.shape[-1:] == (1,) and array.ndim - 1 in axes
-        if alone and (array.dtype.kind == "f" or array.ndim not in axes):
+        if alone and (self.in_core or width > 1) and (array.dtype.kind == "f" or array.ndim not in axes):
             array = array[..., 0]
             if array.dtype.kind == "f" and ((np.abs(array) < 2**31) & (array == np.floor(array))).all():
                 array = array.astype(np.int64)
-        if array.ndim not in axes:
-            raise InputError(
-                f"{name} must hold tokens, which the core looks up, with {' or '.join(map(str, axes))} axes, "
-                f"not {array.shape}; generate with `token_table='host'` to give what the network reads"
-            )
+        last = array.shape[-1:]
+        single = len(axes) == 1 and self.frames > 1 and array.ndim == axes[0] + 1
+        apart = single and is_raw(array) and last == (self.frames,)
+        if array.ndim in axes:
+            rows = array.dtype.kind == "f" and last in ((width,), (width * self.frames,))
+        else:  # Steps of a window have several rows.
+            rows = not apart and last != () and last[0] % width == 0
+        if rows and not self.in_core:
+            return array
+        instead = f", or its rows as floats (..., {width})"
+        if array.ndim not in axes and not apart:
+            end = f"{instead}, not {array.shape}; reshape it"
+            if self.in_core:
+                end = (
+                    f", not {array.shape}; generate with `token_table='host'` to give what the network reads"
+                )
+            raise InputError(f"{name} must hold {_SHAPES[tuple(axes)]}{end}")
         first = self.batch_first if batch_first is None else batch_first
         tokens = _without_padding(array, lengths, bool(first), pad)
-        (table,) = self.tables
+        if not self.in_core:
+            return table(tokens, name, instead)
         table(tokens, name, " (the core does: it takes no rows)")
         return tokens.astype(np.float64)[..., None]
 

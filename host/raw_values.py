@@ -209,7 +209,8 @@ def check_values(
                 f"is there, {after} steps late"
             )
         raise InputError(
-            f"x must be {shape}, not {array.shape}; this build reads {inputs} values per time step"
+            f"x must be {shape}, not {array.shape}; this build reads "
+            f"{'a token' if manifest.parameters.token_rows else f'{inputs} values'} per time step"
             f"{apart}{advice}"
         )
     return array
@@ -242,7 +243,7 @@ def as_codes(array: NDArray[np.generic], manifest: Manifest) -> tuple[IntArray, 
     the table.
     """
     if manifest.parameters.token_rows:
-        check_range("x", array, 0, manifest.parameters.token_rows - 1)
+        check_range("x", array, 0, manifest.parameters.token_rows - 1, " (tokens that the core looks up)")
         return array.astype(np.int64), 0
     numerics = manifest.numerics
     return quantise("x", array, numerics.input, numerics.input.lowest, numerics.scale_input)
@@ -288,10 +289,10 @@ class Steps:
         count = len(numbers)
         values = check_values(x, (count,), manifest)
         if values.size and not is_raw(values):
-            raise InputError(
-                f"x must hold codes, integers of the input format, not {values.dtype}: Accelerator and its "
-                "streams quantise floats"
-            )
+            what, do = "codes, integers of the input format", "quantise floats"
+            if manifest.parameters.token_rows:
+                what, do = "tokens, integers", "take whole floats, too"
+            raise InputError(f"x must hold {what}, not {values.dtype}: Accelerator and its streams {do}")
         codes, _ = as_codes(values.astype(np.int64) if not values.size else values, manifest)
         suppressed, last = _marks("suppress", suppress, count), _marks("ends", ends, count)
         if (ends is None) != (manifest.sequence is None):

@@ -45,6 +45,22 @@ def build(tmp_path_factory, tokens):
 
 
 @pytest.fixture(scope="module")
+def core(tmp_path_factory, tokens):
+    """The same network, whose core looks up."""
+    folder, given = tmp_path_factory.mktemp("core"), tokens[..., None]
+    with no_logic():
+        return rtlstm.compile(
+            model(folder),
+            calibration=given,
+            batch_first=False,
+            folder=folder / "build",
+            token_table="core",
+            streams=3,
+            **ARRAY,
+        )
+
+
+@pytest.fixture(scope="module")
 def wanted(build, tokens):
     (table,) = build.embeddings
     return build.run(table(tokens), batch_first=False)[0]
@@ -58,6 +74,50 @@ def test_the_table_is_in_the_folder(build, tokens, wanted):
     assert np.array_equal(build.run(tokens.T, batch_first=True)[0], wanted.swapaxes(0, 1))
     assert np.array_equal(build.run(tokens[:, 0])[0], wanted[:, 0])
     assert np.array_equal(build.run(tokens.astype(np.uint8), batch_first=False)[0], wanted)
+
+
+@pytest.mark.parametrize("make", [np.asarray, np.float32], ids=["integers", "whole floats"])
+def test_tokens_may_have_an_axis_of_their_own(build, core, wanted, tokens, make):
+    x = make(tokens[..., None])
+    for each in (build, core):
+        assert np.array_equal(each.run(x, batch_first=False)[0], wanted)
+        assert np.array_equal(each.run(x.swapaxes(0, 1), batch_first=True)[0], wanted.swapaxes(0, 1))
+        with each.open() as accelerator, accelerator.stream() as one, accelerator.stream() as other:
+            assert np.array_equal(one.step(x[0, 0]), wanted[0, 0])
+            both = accelerator.step_many([one, other], [x[1, 0], x[0, 1]])
+            assert np.array_equal(both, [wanted[1, 0], wanted[0, 1]])
+            assert np.array_equal(one.steps(x[2:, 0]), wanted[2:, 0])
+
+
+def test_wrong_shapes_speak_of_tokens(build, core, tokens, wanted):
+    ways = (build, r"or its rows as floats \(..., 3\), not"), (core, "generate with `token_table='host'`")
+    for each, way in ways:
+        with each.open() as accelerator, accelerator.stream() as stream:
+            for door, x, words in (
+                (
+                    accelerator.run,
+                    tokens[..., None, None][..., [0, 0]],
+                    r"tokens \(T,\), or \(T, N\) or \(N, T\)",
+                ),
+                (accelerator.run, 3, r"tokens \(T,\)"),
+                (stream.steps, tokens[:, :2], r"tokens \(T,\), one for each step"),
+                (stream.step, tokens[:2, 0], r"one token \(steps takes several\)"),
+            ):
+                with pytest.raises(InputError, match=f"x must hold {words}.*{way}"):
+                    door(x)
+            assert stream.steps(tokens[:2, 0]).shape == wanted[:2, 0].shape
+        with pytest.raises(InputError, match="calibration must hold tokens"):
+            rtlstm.compile(
+                rtlstm.read_model(model(build.folder.parent)), calibration=tokens[..., [0, 0]][None]
+            )
+    accelerator = core.open()
+    for x, words in (
+        ([[7]], r"x must be within 0 to 6 \(tokens that the core looks up\), but x\[.* is 7"),
+        ([[1.0]], "x must hold tokens, integers, not float64"),
+        ([[1, 2]], "reads a token per time step"),
+    ):
+        with pytest.raises(InputError, match=words):
+            accelerator.device.transport.exchange([0], x)
 
 
 def test_the_driver_and_its_streams_take_tokens(build, tokens, wanted):
