@@ -390,7 +390,8 @@ def format_reports(manifest: Manifest) -> tuple[FormatReport, ...]:
 
 def _input_formats(manifest: Manifest) -> list[tuple[str, Format]]:
     """The input's format, which features have of whatever factors and codes of zero."""
-    numerics, text = manifest.numerics, "input x"
+    numerics, tokens = manifest.numerics, manifest.parameters.token_rows
+    text = f"row of the table, for a step's token x, 0 to {tokens - 1}" if tokens else "input x"
     if factors := numerics.input_factors:
         least, most = (f"{factor:g}" for factor in (min(factors), max(factors)))
         text += f" times {least if least == most else f'{least} to {most}, feature by feature'}"
@@ -514,6 +515,8 @@ def create_report(
             said = f"numbers and scores of the {best} largest", classes, said[2], before
         notes = (*notes, _DECIDED.format(*said))
         source = source and source.decided(parameters.decide or "")
+    if parameters.token_rows:
+        source = source and source.looked_up_in_core()
     outside = () if source is None else source.outside
     decides = manifest.decides or (source is not None and source.decides)
     accuracy = measure_accuracy(network, quantised, calibration, initial_state, decides, manifest)

@@ -38,7 +38,14 @@ from rtlstm.gen.frontends.layers import (
 )
 from rtlstm.gen.frontends.loops import join_loops
 from rtlstm.gen.frontends.plugins import offered
-from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder, host_classes, host_note
+from rtlstm.gen.frontends.reading import (
+    LOOKED_UP,
+    ROWS_READ,
+    ReadOptions,
+    ReportBuilder,
+    host_classes,
+    host_note,
+)
 from rtlstm.gen.frontends.recurrent import Applied, apply_recurrent, encoder_of
 from rtlstm.gen.frontends.step import Known, KnownSizes, State, Step, Value, one_input
 from rtlstm.host.embeddings import Embedding
@@ -940,17 +947,14 @@ class _Reader:
         source = value.flow.terms[0].source
         which = next((name for name, each in self.inputs.items() if each is source), "")
         self.embeddings.append(Embedding(name=step.label, table=table, input=which))
-        note = (
-            f"{step.where} is looked up before the network (ReadResult.embeddings has its table of "
-            f"{table.shape[0]} x {table.shape[1]}), which reads its rows"
-        )
+        note = f"{step.where} is {LOOKED_UP}, in a table of {table.shape[0]} x {table.shape[1]}: {ROWS_READ}"
         width = table.shape[1]
         result = Value(Flow.begin(width), Axes((*value.axes.tags, "F"), width))
         if not self.several or step.node.inputs[0] == next(iter(self.known)):
             self.input_tags, self.begin = result.axes.tags, step.node.outputs[0]
         if which:
             self.inputs[which] = result.flow.terms[0].source
-        why = f"looked up before the network: {table.shape}"
+        why = f"{LOOKED_UP}: {table.shape}"
         return Applied((result,), "outside", why, (note, *step.node.notes))
 
     # The end

@@ -176,6 +176,10 @@ OWN_STATE = (
 )
 """What becomes of the state in which a model begins."""
 
+LOOKED_UP = "looked up before the network"
+ROWS_READ = "the network reads its rows (ReadResult.embeddings)"
+"""What becomes of a table, unless the core looks up; a note on one ends with the latter."""
+
 InitialState = tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]]
 """h and c of each layer, ``(units,)``, in which a model begins."""
 
@@ -310,6 +314,15 @@ class ModelReport(Record):
         done = tuple(host_note("", _HOST[name]) for name in by_device)
         notes = (note for note in self.notes if not note.endswith(done))
         return self.replace(nodes=nodes, notes=tuple(map(of_probabilities, notes)))
+
+    def looked_up_in_core(self) -> "ModelReport":
+        """The report for a core that looks up: its table is not left to the host."""
+        nodes = tuple(
+            node.replace(role="core", why="the core looks up") if node.why.startswith(LOOKED_UP) else node
+            for node in self.nodes
+        )
+        notes = tuple(note for note in self.notes if not note.endswith(ROWS_READ))
+        return self.replace(nodes=nodes, notes=notes)
 
 
 class ReadResult(Record):

@@ -24,7 +24,7 @@ from rtlstm.gen.frontends.arrays import (
     to_float64,
 )
 from rtlstm.gen.frontends.flow import Flow
-from rtlstm.gen.frontends.reading import OWN_STATE, ReadOptions, ReportBuilder
+from rtlstm.gen.frontends.reading import LOOKED_UP, OWN_STATE, ROWS_READ, ReadOptions, ReportBuilder
 from rtlstm.host.embeddings import Embedding
 from rtlstm.spec.activations.functions import ACTIVATIONS, RELU, SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.errors import ModelError
@@ -222,11 +222,8 @@ class _Reader:
                 continue
             table = self._take(f"embedding {base!r}", name)
             self.report.embeddings.append(Embedding(name=base, table=table))
-            self.report.node(base, "embedding", "outside", f"looked up before the network: {table.shape}")
-            self.report.note(
-                f"{base!r} is an embedding by its shape {table.shape}: the network reads its rows "
-                "(ReadResult.embeddings)"
-            )
+            self.report.node(base, "embedding", "outside", f"{LOOKED_UP}: {table.shape}")
+            self.report.note(f"{base!r} is an embedding by its shape {table.shape}: {ROWS_READ}")
 
     @staticmethod
     def _is_dense(tensor: Any) -> bool:

@@ -1,6 +1,7 @@
 """Tokens, which the driver looks up in the model's table, at every door; wrong ones are refused."""
 
 import asyncio
+import re
 import shutil
 from pathlib import Path
 
@@ -74,6 +75,16 @@ def test_the_table_is_in_the_folder(build, tokens, wanted):
     assert np.array_equal(build.run(tokens.T, batch_first=True)[0], wanted.swapaxes(0, 1))
     assert np.array_equal(build.run(tokens[:, 0])[0], wanted[:, 0])
     assert np.array_equal(build.run(tokens.astype(np.uint8), batch_first=False)[0], wanted)
+
+
+def test_what_is_said_of_a_core_that_looks_up(build, core, cli):
+    for each, words in ((build, "ReadResult.embeddings"), (core, "the core looks up 7 tokens: ")):
+        report = each.report()
+        (note,) = [text for text in report.notes if "look" in text or "embedding" in text]
+        assert words in note
+        assert any(node.kind == "embedding" for node in report.host) == (each is build)
+    assert re.search(r"row of the table, for a step's token x, 0 to 6 +s10", cli("inspect", core.folder).out)
+    assert re.search(r"input x +s10", cli("inspect", build.folder).out)
 
 
 @pytest.mark.parametrize("make", [np.asarray, np.float32], ids=["integers", "whole floats"])
