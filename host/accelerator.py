@@ -29,7 +29,7 @@ from rtlstm.host.state import LayerArrays, State, StateLayout, load_initial_stat
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Closing, Factory, Transport, open_transport
 from rtlstm.spec.activations.functions import ActivationFunction
-from rtlstm.spec.errors import ConfigurationError, DeviceError, ImageError, InputError
+from rtlstm.spec.errors import ConfigurationError, DeviceError, ImageError, InputError, warn_caller
 from rtlstm.spec.files import as_path
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.image import WeightImage
@@ -214,6 +214,9 @@ class Accelerator(Closing):
         loaded again. If that fails as well, or the link is dead, every step is refused until a complete
         image is loaded.
 
+        Tokens are then looked up in the table beside ``weights.bin``, if it is in its build's folder. Other
+        weights, without their table, are a :class:`~rtlstm.NoteWarning` if the driver looks up.
+
         Parameters
         ----------
         verify
@@ -226,6 +229,8 @@ class Accelerator(Closing):
         ImageError
             If the image is damaged or belongs to another build, or sums of its weights need more bits than
             the build has. The device is unchanged.
+        BuildError
+            If the folder's table is damaged. The device is unchanged.
         ConfigurationError
             If the build is spatial and the image is not its own, which holds nothing: its weights are
             constants of the hardware.
@@ -240,6 +245,8 @@ class Accelerator(Closing):
         except ImageError:
             refuse_spatial(self.manifest)
             raise
+        tables = None if isinstance(weights, WeightImage) else self._tables_beside(Path(weights))
+        others = self._image is not None and image != self._image
         with self.device.owner, shown(self._progress) as progress:
             try:
                 self.device.load(image, verify, progress, keep_states)
@@ -251,6 +258,22 @@ class Accelerator(Closing):
             # All streams begin anew, but where there are several networks those of this one.
             if not keep_states and (self.device.initial_state is not None or self.device.residents.count > 1):
                 self.device.reset(list(self._streams))
+        if tables is not None:
+            self.tables = tables
+        elif others and self.tables.tables and not self.tables.in_core:
+            warn_caller(
+                "these weights come without a table: tokens are still looked up in the one before; if it was "
+                "trained, too, load weights.bin in its build's folder, or call begin_as(folder)"
+            )
+
+    def _tables_beside(self, image: Path) -> Tables | None:
+        """The tables of the build whose ``weights.bin`` is given, if it stands in its folder."""
+        folder = image.parent
+        alone = image.name != "weights.bin" or not (folder / "manifest.json").exists()
+        if alone or not self.manifest.embeddings:
+            return None
+        tables = load_tables(folder, Manifest.load(folder))
+        return tables if tables.tables else None
 
     def _restore(self, image: WeightImage, error: DeviceError) -> NoReturn:
         """Load the previous image again with the streams' states kept, then raise a DeviceError."""

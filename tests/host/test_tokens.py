@@ -17,6 +17,7 @@ import rtlstm
 from rtlstm.host import Accelerator, AsyncAccelerator, SharedAccelerator
 from rtlstm.host.embeddings import Embedding, Tables
 from rtlstm.spec.errors import BuildError, InputError
+from rtlstm.spec.image import WeightImage
 
 ROWS = 7
 ARRAY = {"lanes": 4, "macs": 2, "weight_bits": 8, "data_bits": 10}
@@ -235,6 +236,13 @@ def test_the_table_of_a_retrained_model(build, tmp_path, tokens):
         assert np.array_equal(accelerator.run(tokens, batch_first=False)[0], its)
         accelerator.load(build.folder)
         accelerator.load_weights(other.folder / "weights.bin")
+        assert np.array_equal(accelerator.run(tokens, batch_first=False)[0], its)
+        shutil.copy(build.folder / "weights.bin", tmp_path)
+        alone = tmp_path / "weights.bin"
+        for weights in (alone, WeightImage.load(other.folder / "weights.bin", other.manifest)):
+            with pytest.warns(rtlstm.NoteWarning, match=r"come without a table: .* call begin_as") as told:
+                accelerator.load_weights(weights)
+            assert [each.filename for each in told] == [__file__]
         accelerator.begin_as(other.folder)
         assert np.array_equal(accelerator.run(tokens, batch_first=False)[0], its)
 
