@@ -558,7 +558,7 @@ class _Reader:
             label = self.graph.nodes[self.first[0]].label
             raise ModelError(
                 f"`begin` must name a tensor on the way to the first recurrent layer, {label!r}, "
-                f"but {source!r} is none"
+                f"but {source!r} is none; there are {listed(self._names_to(tensor, upstream))}"
             )
         if not self._compute_front(source, tensor, upstream - before):
             raise ModelError(f"nothing of the core is between {source!r} and {tensor!r}: begin at the latter")
@@ -569,6 +569,16 @@ class _Reader:
                 f"{listed(node.kind for node in nodes)}{self.front_problem}"
             )
             self.report.note("; ".join(filter(None, [note, self.graph.words.split])))
+
+    def _names_to(self, tensor: str, upstream: set[int]) -> list[str]:
+        """What ``begin`` may name on the way to a tensor and what it is made of, the nearest first."""
+        graph, found = self.graph, dict[str, str]()
+        read = {tensor, *(name for index in upstream for name in graph.reads(index))}
+        of_nodes = (node.label for node in graph.nodes if not node.hidden)
+        for name in (*graph.names.values(), *of_nodes, *graph.inputs, *sorted(read)):
+            if not graph.is_constant(begun := self._named_begin(name)):
+                found.setdefault(begun, name)
+        return [found[each] for each in sorted(found.keys() & read, key=graph.index_of, reverse=True)]
 
     def _begin_where_they_meet(self, tensor: str, upstream: set[int]) -> bool:
         """Begin at the last tensor of which all that the first recurrent layers read is made, if they read

@@ -14,7 +14,7 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 import h5py
 from support.lazy import Lazy
 from support.quick import quick
-from support.refusals import refused
+from support.refusals import named_begins, refused
 
 import rtlstm
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
@@ -294,6 +294,7 @@ def test_begin_names_a_layer_in_front(tmp_path: Path) -> None:
     _, path = save(tmp_path, ".keras", *layers)
     network = read_model(path, ReadOptions(begin="unit")).network
     assert [layer.kind for layer in network.layers] == ["dense", "lstm"] and network.inputs == INPUTS
+    assert {"unit", "up"} <= {*named_begins(path)}
 
 
 def test_a_layer_that_is_called_twice_stays_outside(tmp_path: Path) -> None:
