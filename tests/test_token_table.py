@@ -21,6 +21,7 @@ from rtlstm.host import Accelerator
 from rtlstm.host.device import Device
 from rtlstm.host.embeddings import Embedding
 from rtlstm.host.link.engine import LinkTimeouts
+from rtlstm.host.link.framing import Deframer, Frame
 from rtlstm.host.link.link_transport import LinkTransport
 from rtlstm.sim.faults import FaultyPort
 from rtlstm.sim.golden import Golden
@@ -28,9 +29,11 @@ from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.link_device import DeviceEngine
 from rtlstm.sim.link_port import SimulatedPort
 from rtlstm.sim.port_server import PortServer
+from rtlstm.sim.scoreboard import Scoreboard
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.inventory import memories
+from rtlstm.spec.link import LINK_VERSION, ErrorCode, FrameType
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Network
 from rtlstm.spec.packing import unpack
@@ -162,6 +165,32 @@ def test_one_number_crosses_the_link(builds: tuple[rtlstm.Build, rtlstm.Build]) 
             y, _ = accelerator.run(TOKENS, batch_first=False)
             assert np.array_equal(y, host.run(TOKENS, batch_first=False)[0])
     assert sizes == [1, 2 * WIDTH]
+
+
+def test_a_board_server_answers_a_token_beyond_the_table(builds: tuple[rtlstm.Build, rtlstm.Build]) -> None:
+    """As it answers what else its device cannot do; what comes then is right."""
+    core, host = builds
+    with core.open() as accelerator:
+        engine = DeviceEngine(accelerator.device.transport, core.manifest)
+
+        def ask(kind: FrameType, seq: int, *payload: int) -> Frame:
+            engine.receive(Frame(kind, 7, seq, seq, bytes(payload)).to_wire())
+            while engine.work():
+                pass
+            (answer,) = Deframer(engine.limits.body).feed(engine.transmit())
+            return answer
+
+        assert ask(FrameType.HELLO, 0, LINK_VERSION, 0, 0).type == FrameType.REPORT
+        for seq, token in enumerate((ROWS, 15, 16, 31)):
+            answer = ask(FrameType.STEPS, seq, 0, 0, token)
+            assert (answer.type, *answer.payload) == (FrameType.ERROR, ErrorCode.DEVICE)
+        answer = ask(FrameType.STEPS, 4, 0, 0, ROWS - 1)
+        assert answer.type == FrameType.DONE
+        y = np.frombuffer(answer.payload, dtype="<i2")
+        wanted = host.run(np.array([ROWS - 1]))[0][0]
+        assert np.array_equal(core.manifest.output.to_floats(y), wanted)
+    with pytest.raises(AssertionError, match=f"x_data must be a token of 0 to {ROWS - 1}, not {ROWS}"):
+        Scoreboard(core.manifest).input_beat(ROWS, 0, False, False, 0)
 
 
 @pytest.mark.slow
