@@ -70,7 +70,7 @@ def check_frames(step: Step) -> Step:
 def convolve_frames(step: Step, value: Value, weight: Floats, bias: Floats) -> Value:
     """Apply a convolution over the frames, the last axis, as a dense layer with zeros.
 
-    Raises ModelError if it has groups, dilation, another padding in front than behind, or goes over other
+    Raises ModelError if it has dilation, another padding in front than behind, or goes over other
     axes, too.
     """
     axes, attributes = value.axes, step.attributes()
@@ -78,7 +78,6 @@ def convolve_frames(step: Step, value: Value, weight: Floats, bias: Floats) -> V
     pads = list(attributes.get("pads", [0] * 2 * rank))
     strides, dilations = (list(attributes.get(name, [1] * rank)) for name in ("strides", "dilations"))
     wanted: dict[str, tuple[Any, Any]] = {
-        "group": (attributes.get("group", 1), 1),
         "dilations": (dilations, [1] * rank),
         "strides": (strides, [1] * (rank - 1) + (strides[-1:] or [1])),
         "pads": (pads, ([0] * (rank - 1) + (pads[rank - 1 : rank] or [0])) * 2),
@@ -237,8 +236,14 @@ def _axes_of(step: Step, value: Value, features: int) -> Axes:
 
 def _conv(step: Step) -> Value:
     """Apply a convolution: of width 1 it is a dense layer, a wider causal one reads a delay line."""
-    weight, attributes = step.constant(1, "the weight W"), step.attributes()
-    layout = attributes.get("layout", "NFT")
+    attributes = step.attributes()
+    layout, groups = attributes.get("layout", "NFT"), int(attributes.get("group", 1))
+    weight = of_one_group(step.constant(1, "the weight W"), groups, step.where)
+    if groups > 1:
+        step.notes.append(
+            f"{step.where} has {groups} groups: the core multiplies by zeros outside of them; `skip_zeros` "
+            "leaves these out"
+        )
     value = step.along(step.only(), layout.index("F"), weight.shape[1])
     rank, outputs = len(value.axes.tags), int(weight.shape[0])
     if weight.ndim != rank or weight.ndim < 3:
@@ -263,11 +268,30 @@ def _conv(step: Step) -> Value:
     return replace(value.computed(flow, axes.with_features(outputs)), extra=taps.extra)
 
 
+def of_one_group(weight: Floats, groups: int, where: str) -> Floats:
+    """Return a convolution's weights ``(outputs, inputs of a group, ...)`` with zeros for all other inputs.
+
+    Raises ModelError, which names ``where``, if the outputs are no multiple of the groups.
+    """
+    if groups == 1:
+        return weight
+    if weight.ndim < 3 or groups < 1 or len(weight) % groups:
+        raise ModelError(
+            f"{where}: attribute group={groups} must divide the outputs of weights of shape {weight.shape}"
+        )
+    outputs, inputs, *taps = weight.shape
+    check_size((outputs, groups * inputs, *taps), f"{where}: its weights with zeros outside of its groups")
+    whole = np.zeros((groups, outputs // groups, groups, inputs, *taps))
+    every = np.arange(groups)
+    whole[every, :, every] = weight.reshape(groups, -1, inputs, *taps)
+    return whole.reshape(outputs, groups * inputs, *taps)
+
+
 def _ahead(step: Step, weight: Floats, value: Value) -> int:
     """How many steps ahead a convolution of the model's input reads that gives as many steps as it reads."""
     given = step.attributes()
     pads, stride = list(given.get("pads", [0, 0])), given.get("strides", [1])[0]
-    plain = weight.ndim == 3 and len(pads) == 2 and stride == 1 and given.get("group", 1) == 1
+    plain = weight.ndim == 3 and len(pads) == 2 and stride == 1
     plain = plain and given.get("padding_mode", "zeros") == "zeros"
     if not plain or value.flow.outputs not in (None, weight.shape[1]):
         return 0
@@ -300,8 +324,6 @@ def _taps(step: Step, kernel: tuple[int, ...], front: int) -> CausalTaps:
         problems.append(f"attribute auto_pad={attributes['auto_pad']} must be NOTSET")
     if attributes.get("padding_mode", "zeros") != "zeros" and any(pads):
         problems.append(f"padding_mode={attributes['padding_mode']!r} must be 'zeros'")
-    if attributes.get("group", 1) != 1:
-        problems.append(f"attribute group={attributes['group']} must be 1")
     if len(kernel) > 1 and attributes.get("strides", [1] * len(kernel)) != [1] * len(kernel):
         problems.append(f"attribute strides={attributes['strides']} must be {[1] * len(kernel)}")
     if problems or taps is None:

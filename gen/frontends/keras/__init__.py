@@ -6,7 +6,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from rtlstm.gen.frontends.arrays import listed, one_error
+from rtlstm.gen.frontends.arrays import Floats, listed, one_error
 from rtlstm.gen.frontends.graph import Graph, Node, Stored, Words
 from rtlstm.gen.frontends.keras.archive import KerasLayer, KerasModel, read_archive
 from rtlstm.gen.frontends.keras.weights import (
@@ -19,6 +19,7 @@ from rtlstm.gen.frontends.keras.weights import (
     recurrent,
     rounding,
 )
+from rtlstm.gen.frontends.layers import of_one_group
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.activations.functions import RELU
@@ -64,6 +65,12 @@ _NOTHING = (
     "SpatialDropout1D",
     "StopGradient",
 )
+_KERNELS = {
+    "Conv1D": (("kernel",),) * 2,
+    "DepthwiseConv1D": (("kernel",), ("depthwise_kernel",)),
+    "SeparableConv1D": (("depthwise_kernel", "pointwise_kernel"),) * 2,
+}
+"""The arrays of convolutions along the steps, as Keras 3 and as Keras 2 name them."""
 _STEPWISE = (
     "Dense",
     "Activation",
@@ -95,7 +102,7 @@ def tensor(layer: str, index: int = 0) -> str:
 def with_activation(layer: KerasLayer) -> bool:
     """Whether it computes a linear result first, and an activation of that."""
     kind = layer.config["layer"]["class_name"] if layer.kind == "TimeDistributed" else layer.kind
-    return kind in ("Dense", "Conv1D")
+    return kind == "Dense" or kind in _KERNELS
 
 
 class _Translator:
@@ -449,10 +456,21 @@ class _Translator:
         layer, config = self.layer, self.layer.config
         (stride,), (dilation,) = config.get("strides") or [1], config.get("dilation_rate") or [1]
         (taps,), bias = config["kernel_size"], config.get("use_bias", True)
-        found = cache(lambda: layer.expect(layer.arrays.get(("kernel", "bias")), 1 + bias))
-        inputs = [*self.reads, self.constant("kernel", lambda: found()[0].transpose(2, 1, 0))]
+        names = _KERNELS[layer.kind][self.old]
+        found = cache(lambda: layer.expect(layer.arrays.get((*names, "bias")), len(names) + bias))
+
+        def kernel() -> Floats:
+            first, *points = found()[: len(names)]
+            if layer.kind != "Conv1D":  # (taps, inputs, results of each input)
+                own = first.transpose(1, 2, 0).reshape(-1, 1, taps)
+                first = of_one_group(own, first.shape[1], layer.where).transpose(2, 1, 0)
+            for each in points:
+                first = first @ each[0]
+            return first.transpose(2, 1, 0)
+
+        inputs = [*self.reads, self.constant("kernel", kernel)]
         if bias:
-            inputs.append(self.constant("bias", lambda: found()[1]))
+            inputs.append(self.constant("bias", lambda: found()[len(names)]))
         source = self.node(
             "conv",
             inputs,
@@ -536,7 +554,7 @@ _LAYERS: dict[str, Callable[[_Translator], None]] = {
     "Activation": _Translator._activated,
     "AveragePooling1D": _Translator._average,
     "BatchNormalization": _Translator._batch_norm,
-    "Conv1D": _Translator._convolve,
+    **dict.fromkeys(_KERNELS, _Translator._convolve),
     "Dense": _Translator._dense,
     "Embedding": _Translator._embed,
     "Flatten": _simple("flatten", lambda _: {"start": 1, "end": -1}),

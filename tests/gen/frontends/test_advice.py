@@ -227,8 +227,8 @@ def towers() -> Any:
 IN_FRONT = {
     "celu": lambda: nets.chain(act=nn.CELU(), lstm=nn.LSTM(6, 8)),
     "layers and celu": lambda: nets.chain(fc=nn.Linear(6, 5), act=nn.CELU(), lstm=nn.LSTM(5, 8)),
-    "a convolution in groups": lambda: nets.chain(
-        conv=nn.Conv1d(6, 6, 3, padding=1, groups=2), lstm=nn.LSTM(6, 8)
+    "a convolution behind celu": lambda: nets.chain(
+        act=nn.CELU(), conv=nn.Conv1d(6, 6, 3, padding=1, groups=2), lstm=nn.LSTM(6, 8)
     ),
 }
 MODULES = {

@@ -512,8 +512,8 @@ def dense_cases():
         ),
         (
             [node("Transpose", "s", "t", perm=[0, 2, 1]), node("Conv", "t k", "out", group=2)],
-            [const("k", rand(2, H // 2, 1))],
-            "Conv node 'conv': attribute group=2",
+            [const("k", rand(3, H // 2, 1))],
+            r"Conv node 'conv': attribute group=2 must divide the outputs of weights of shape \(3, 3, 1\)",
         ),
         (
             [node("Transpose", "s", "t", perm=[1, 2, 0]), node("MatMul", "t w", "out")],

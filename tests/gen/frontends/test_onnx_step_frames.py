@@ -88,8 +88,9 @@ def joined(path: Path, layout: str) -> tuple[Path, np.ndarray, np.ndarray]:
 
 
 def test_residual_between_convolutions(tmp_path: Path) -> None:
-    """And constants of one frame, and a Transpose that brings the frames in front."""
-    first, second, layer = convolution("x", "a", C, C), convolution("a", "b", C, C), lstm(x="z", inputs=C * K)
+    """One of them in groups. And constants of one frame, and a Transpose that brings the frames in front."""
+    first, second = convolution("x", "a", C, C), convolution("a", "b", 1, C, group=C)
+    layer = lstm(x="z", inputs=C * K)
     nodes = [*first[0], *second[0], node("Add", "a b", "c"), node("Mul", "c scale", "d")]
     nodes += [node("Transpose", "d", "e", perm=[0, 2, 1]), node("Reshape", "e shape", "z"), *layer[0]]
     weights = [*first[1], *second[1], *layer[1], const("scale", rand(C, 1)), ints("shape", 0, 1, -1)]
@@ -128,18 +129,16 @@ AT_M = ReadOptions(begin="m")
         ({"dilations": [2], "pads": [2, 2]}, r"'front' convolves over the 4 .*: dilations=\[2\] must be"),
         ({"pads": [2, 0]}, r"pads=\[2, 0\] must be \[2, 2\]"),
         ({"auto_pad": "SAME_UPPER", "pads": None}, "auto_pad=SAME_UPPER must be NOTSET"),
-        ({"group": 3}, "group=3 must be 1"),
     ],
 )
 def test_attributes_that_are_refused(attributes: dict[str, Any], words: str, tmp_path: Path) -> None:
     given = {"pads": [1, 1]} | attributes
-    shape = (3, 1 if "group" in given else C, 3)
     conv = helper.make_node(
         "Conv", ["m", "w"], ["front"], name="front", **{k: v for k, v in given.items() if v is not None}
     )
     layer = lstm(x="rows", inputs=3 * K)
     nodes = [node("Sqrt", "x", "m"), conv, node("Reshape", "front shape", "rows"), *layer[0]]
-    weights = [const("w", rand(*shape)), *layer[1], ints("shape", 0, 1, -1)]
+    weights = [const("w", rand(3, C, 3)), *layer[1], ints("shape", 0, 1, -1)]
     refused(save(tmp_path / "m.onnx", nodes, weights, ["y"], shape=("T", C, K)), words, AT_M)
 
 
