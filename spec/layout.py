@@ -228,7 +228,7 @@ def side_by_side(
     for part, array in zip(parts, arrays, strict=True):
         if most > 1 and array.shape[:-1] == (*shape[:axis], *shape[axis + 1 :]) and array.ndim == most - 1:
             array = np.broadcast_to(np.expand_dims(array, axis), (*shape, array.shape[-1]))
-        if array.shape != (*shape, part.width) or most not in (2, 3):
+        if array.shape != (*shape, part.width) or most not in (1, 2, 3):
             raise InputError(
                 f"{what} must have {part.name!r} of shape {(*shape, part.width)}, or without its axis of "
                 f"steps, not {np.shape(found[part.name])}"

@@ -130,6 +130,9 @@ def test_the_driver_takes_them_by_name(build):
     assert np.abs(y[:, -1] - wanted).max() < 0.01
     with built.open() as accelerator:
         assert np.array_equal(accelerator.run(named)[0], y)
+        stream = accelerator.stream()
+        steps = [stream.step({name: each[0, at] for name, each in many.items()}) for at in range(T)]
+        assert np.array_equal(steps, y[0])
 
 
 @pytest.mark.parametrize(
