@@ -41,6 +41,20 @@ class Whole(nn.Module):
         return torch.sigmoid(self.linear(self.drop(y))) * 2 - 1
 
 
+class Appended(nn.Module):
+    """The last step beside its hyperbolic tangent, from a list that grows."""
+
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.GRU(I, H, batch_first=True)
+
+    def forward(self, x):
+        last = self.rnn(x)[0][:, -1]
+        parts = [last]
+        parts.append(torch.tanh(last))
+        return torch.cat(parts, -1)
+
+
 class LayerNorms(nn.Module):
     """Layer norms around an LSTM."""
 

@@ -154,6 +154,9 @@ class _Walk:
             return [tuple(args) if kind == "prim::TupleConstruct" else list(args)]
         if kind in _UNPACK:
             return [self._item(args[0], at) for at in range(outputs)]
+        if kind == "aten::append" and isinstance(args[0], list):
+            args[0].append(args[1])
+            return args[:1]
         if kind == "prim::TupleIndex":
             return [self._item(args[0], int(args[1] or 0))]
         if kind in _PASS:
@@ -165,7 +168,11 @@ class _Walk:
         return [value] if outputs == 1 else [self._item(value, at) for at in range(outputs)]
 
     def _item(self, value: Any, at: int) -> Any:
-        return value[at] if isinstance(value, tuple | list) else self._call("getitem", [value, at], {})
+        if not isinstance(value, tuple | list):
+            return self._call("getitem", [value, at], {})
+        if at >= len(value):
+            raise ModelError(f"takes element {at} of a list that a loop fills; give the module itself")
+        return value[at]
 
     def _call(self, name: str, args: Any, kwargs: Mapping[str, Any], **how: Any) -> Any:
         """Translate an operation; one with weights has the name of the module that has them."""

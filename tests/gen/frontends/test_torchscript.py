@@ -45,7 +45,7 @@ def test_file_equals_module(tmp_path, how, kind, options):
 
 
 @pytest.mark.parametrize("how", ["script", "trace"])
-@pytest.mark.parametrize("kind", ["Ends", "BothEnds"])
+@pytest.mark.parametrize("kind", ["Ends", "BothEnds", "Appended"])
 def test_slices_and_final_states(tmp_path, how, kind):
     torch.manual_seed(1)
     module, x = getattr(scripted, kind)().eval(), torch.rand(2, 5, I)
