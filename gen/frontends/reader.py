@@ -442,7 +442,11 @@ class _Reader:
             self._begin_within(tensor, upstream)
         elif self.wanted:
             self._begin_at(tensor, upstream)
-        elif not self._begin_before(tensor, upstream) and not self._begin_where_they_meet(tensor, upstream):
+        elif not (
+            self._begin_before(tensor, upstream)
+            or self._begin_where_they_meet(tensor, upstream)
+            or self._begin_where_read_again(tensor, upstream)
+        ):
             offered = self._offered(tensor, upstream)
             self._begin_at(tensor, upstream)
             if offered:
@@ -598,6 +602,23 @@ class _Reader:
         self.wanted = ""
         return False
 
+    def _begin_where_read_again(self, tensor: str, upstream: set[int]) -> bool:
+        """Begin where only moves of axes lead to the first recurrent layer, if a residual around it begins
+        there; whether it does."""
+        graph, source = self.graph, tensor
+        while (node := graph.producer(source)) is not None and node.operator == "transpose":
+            source = node.inputs[0]
+        again = set(graph.consumers(source)) - upstream
+        joined = graph.descendants(self.first) & (again | graph.descendants(again))
+        if source == tensor or not joined & graph.ancestors(self.targets) or self.options.lstm is not None:
+            return False
+        self.wanted = source
+        with contextlib.suppress(ModelError):
+            self._begin_within(tensor, upstream)
+            return True
+        self.wanted = ""
+        return False
+
     def _all_made_of(self, source: str, tensors: Collection[str]) -> bool:
         """Whether tensors are computed of a tensor and constants alone."""
         seen, waiting = {source}, list(tensors)
@@ -734,9 +755,9 @@ class _Reader:
     def _fetch(self, reader: int) -> None:
         """Compute what a node reads beside a layer's results, from the input alone."""
         begin, order = self.known.get(self.begin), self._input_order()
-        if isinstance(begin, Value) and "F" in order and "F" not in begin.axes.tags:  # A layer has shown it.
-            axes = begin.axes.settle_features(order.index("F"), self.begin)
-            self.known[self.begin] = replace(begin, axes=axes.with_features(begin.flow.outputs or 0))
+        if isinstance(begin, Value) and "F" in order and begin.axes.tags != order:  # Layers have shown them.
+            axes = begin.axes.settle(order, begin.flow.outputs or begin.axes.features, self.begin)
+            self.known[self.begin] = replace(begin, axes=axes)
         for tensor in self.graph.nodes[reader].inputs:
             found, waiting = [], [tensor]
             while waiting:
@@ -780,16 +801,33 @@ class _Reader:
 
     def _with_end(self, text: str, node: Node) -> str:
         """Name the tensor to end at in a refusal: the last one before the node that can be an end."""
+        if "`output=" in text or not (last := self._last_end(node)):
+            return text
+        end = f"to end before it, give `output={last!r}`"
+        return text.replace(_CUT, end) if _CUT in text else f"{text}; {end}"
+
+    def _last_end(self, node: Node) -> str:
+        """The last tensor before a node that can be an end, if possible one that tells all behind it."""
         before = self.graph.ancestors(node.inputs)
         ends = [
             name
             for name, found in self.known.items()
             if self.graph.index_of(name) in before and isinstance(found, Value) and self._may_end(found)
         ]
-        if not ends or "`output=" in text:
-            return text
-        end = f"to end before it, give `output={max(ends, key=self.graph.index_of)!r}`"
-        return text.replace(_CUT, end) if _CUT in text else f"{text}; {end}"
+        ends.sort(key=self.graph.index_of, reverse=True)
+        return next(filter(self._tells_rest, ends), next(iter(ends), ""))
+
+    def _tells_rest(self, end: str) -> bool:
+        """Whether all that the model computes behind a tensor reads no other result of layers before it."""
+        inside = self.graph.ancestors([end])
+        read = {
+            name
+            for index in self.graph.ancestors(self.targets) - inside
+            for name in self.graph.nodes[index].inputs
+            if name and self.graph.index_of(name) in inside
+        }
+        found = [self.known.get(name) for name in read - {end}]
+        return not any(isinstance(one, Value) and self._may_end(one) for one in found)
 
     def _may_end(self, found: Value) -> bool:
         """Whether a network can end at a value: it has layers, recurrent ones if the model has some."""
@@ -920,7 +958,7 @@ class _Reader:
                 "to leave it outside of the core, compute it yourself, and give a model that begins behind it"
             )
         else:
-            leave = f"to leave it outside of the core, end at `output={tensor!r}`"
+            leave = f"to leave it outside of the core, end at `output={(self._last_end(node) or tensor)!r}`"
         separator = ":" if node.attributes.get("advice") else ";"
         return f"{node.where}, which reads {tensor!r}, is not supported{separator} {text}; {leave}"
 
@@ -995,6 +1033,8 @@ class _Reader:
                     axes[self.names[name]] = self.ends[name] = end.axes
             elif ends is computed and aside:
                 raise ModelError(self._two_results(name, last))
+            elif ends is computed and is_state(end.flow, computed[name].axes):
+                self.report.note(f"the model's output {name!r} is a state; the driver gives it")
             elif ends is computed:
                 self.report.note(
                     f"{name!r} is an output of the model too, but the core gives only the end of the chain"

@@ -5,6 +5,7 @@ import pytest
 from support.lazy import F, nets, nn, torch
 from support.quick import quick
 from support.refusals import refused
+from support.torch_forms import in_form
 
 import rtlstm
 from rtlstm.gen.frontends import ReadOptions, read_model
@@ -88,6 +89,29 @@ def test_a_recurrent_layer_absorbs_what_it_joins():
     wide = nets.Net(lambda m, x: m.b((lambda y: m.a(y)[0] + y)(m.lstm(x)[0]))[0], lstm=nn.LSTM(I, H),
                     a=nn.LSTM(H, H), b=nn.LSTM(H, H)).eval()  # fmt: skip
     assert [layer.kind for layer in read_model(wide).network.layers] == ["lstm", "lstm", "dense", "lstm"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", ["module", "exported", "onnx"])
+def test_a_residual_around_layers_behind_what_stays_outside(form, tmp_path):
+    """The core begins at the tensor that both read, which an exporter transposes for the layers alone."""
+    parts = {"inner": nn.Linear(I, H), "lstm": nn.LSTM(H, H, **FIRST)}
+    module = nets.Net(lambda m, x: (lambda e: m.lstm(e)[0] + e)(m.inner(x).exp()), **parts).eval()
+    x = torch.randn(N, T, I)
+    result = read_model(in_form(form, module, (x,), tmp_path))
+    assert any("stay outside of the core" in note for note in result.report.notes)
+    y = run_float(result.network, module.inner(x).exp().detach().numpy().swapaxes(0, 1)).y
+    np.testing.assert_allclose(y.swapaxes(0, 1), module(x).detach().numpy(), atol=1e-5)
+
+
+def test_a_refusal_names_an_end_that_all_behind_it_can_be_computed_from():
+    """Not the scores of attention over steps, whose weighted sum reads the layer's results, too."""
+    parts = {"lstm": nn.LSTM(I, H, **FIRST), "score": nn.Linear(H, 1)}
+    module = nets.Net(
+        lambda m, x: (lambda y: (m.score(y).softmax(1) * y).sum(1))(m.lstm(x)[0]), **parts
+    ).eval()
+    refused(module, "end at `output='lstm'`")
+    assert [layer.kind for layer in read_model(module, ReadOptions(output="lstm")).network.layers] == ["lstm"]
 
 
 def test_a_mean_needs_the_number_of_steps():
