@@ -231,7 +231,7 @@ def _concat(step: Step) -> Value:
 
 
 def _reduce(step: Step) -> Value:
-    """The sum or mean over both directions, or over axes of size 1."""
+    """The sum or mean over both directions, or over the features; or over the steps or axes of size 1."""
     value = step.only()
     value.axes.expect(step.where)
     rank = len(value.axes.tags)
@@ -245,6 +245,12 @@ def _reduce(step: Step) -> Value:
             value = value.computed(first.plus(second, step.where), axes.without(axis, keep=keep))
             if step.node.operator == "reduce_mean":
                 value = _affine(value, step, 0.5, 0.0)
+        elif tag == "F" and "B" not in axes.tags and step.node.operator in ("reduce_sum", "reduce_mean"):
+            count = value.flow.features(step.where)
+            whole = np.full((1, count), 1.0 if step.node.operator == "reduce_sum" else 1.0 / count)
+            flow = value.flow.linear(step.label, step.where, whole, np.zeros(1))
+            one = axes.with_features(1)
+            value = value.computed(flow, one if keep else one.squeeze([axis], step.where))
         elif tag == "T":
             value = _over_steps(step, value, axes.without(axis, keep=keep))
         elif tag in ("1", "D"):
@@ -438,7 +444,9 @@ def note_output_orders(ends: Mapping[str, Axes], report: ReportBuilder) -> None:
         if sorted(axes.tags) == ["F", "N", "T"]:
             order = ", ".join(str(wanted.index(tag)) for tag in tags)
             back = f": y.transpose({order}) has the model's order"
-        report.note(f"the model gives{which} {_text(axes.tags)}, but rtlstm gives {_text(wanted)}{back}")
+        orders = f"{_text(axes.tags)}, but rtlstm gives {_text(wanted)}"
+        orders = orders.replace("frames", "groups") if axes.grouped else orders
+        report.note(f"the model gives{which} {orders}{back}")
 
 
 def _core_order(tags: Sequence[str], batch_first: bool | None) -> list[str]:

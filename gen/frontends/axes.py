@@ -3,12 +3,13 @@
 A dense layer or a second LSTM reads the right numbers only if its features and steps are on the axes
 that it expects. Each axis has a letter: T steps, N sequences, F features, D a direction or layer axis of
 size 1, B both directions (forward first), L several layers (of a final state), S both directions of
-several layers, K4 four frames inside a step, 1 any other axis of size 1, M:T:N the merged rows of steps
-and sequences, M alone merged rows of which that is not known, and ?0, ?1, ... an axis of the model's
-input, before a layer has shown what it is. When an operator mixes features with anything else the axes
-are lost: what follows may be elementwise, but not a layer.
+several layers, K4 four frames inside a step, or four groups of features, 1 any other axis of size 1,
+M:T:N the merged rows of steps and sequences, M alone merged rows of which that is not known, and ?0, ?1,
+... an axis of the model's input, before a layer has shown what it is. When an operator mixes features with
+anything else the axes are lost: what follows may be elementwise, but not a layer.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -194,9 +195,16 @@ def _runs(
             made, width = [*made, "F"], 2 * features
         elif old == ["F"] and new == [Size(2), Size(features // 2)] and "B" not in atoms:
             made, width = [*made, "B", "F"], features // 2
+        elif old == ["F"] and into == 2 and _may_group(atoms, new):
+            made, width = [*made, f"K{new[0].number}", "F"], new[1].number
         else:
             return None
     return made, width
+
+
+def _may_group(atoms: Sequence[str], sizes: Sequence[Size]) -> bool:
+    """Whether features may be split into groups of known sizes: no axis is a part of a step already."""
+    return not any(size.names for size in sizes) and not any(atom[0] in "BK" for atom in atoms)
 
 
 def _singles(
@@ -257,6 +265,8 @@ class Axes:
     """Steps or sequences, if the model handles one at a time."""
     fixed: tuple[tuple[str, int], ...] = ()
     """Sizes of axes of the input, by their first tags, that the model was exported for."""
+    grouped: str = ""
+    """The operator that put groups of the features on an axis of their own."""
 
     @property
     def frames(self) -> int:
@@ -266,6 +276,10 @@ class Axes:
 
     def _lose(self, where: str) -> "Axes":
         return replace(self, tags=(), lost=where)
+
+    def ungrouped(self) -> "Axes":
+        """The same, but lost if groups of features are apart, for an operator that cannot read these."""
+        return self._lose(self.grouped) if self.grouped and self.frames > 1 else self
 
     def _index(self, axis: int, where: str, rank: int | None = None) -> int:
         rank = len(self.tags) if rank is None else rank
@@ -422,7 +436,16 @@ class Axes:
             return self
         if "F" in merged or "B" in merged:
             return self._merge((*self.tags[:first],), merged, (*self.tags[last + 1 :],), where)
-        return replace(self, tags=(*self.tags[:first], merge(merged), *self.tags[last + 1 :]))
+        made = replace(self, tags=(*self.tags[:first], merge(merged), *self.tags[last + 1 :]))
+        return self._whole(made, where)
+
+    def _whole(self, made: "Axes", where: str) -> "Axes":
+        """Return what these axes have become, but lost if groups of features were merged with other axes."""
+        values = [
+            math.prod([each.features, *(int(tag[1:]) for tag in each.tags if tag[0] == "K")])
+            for each in (self, made)
+        ]
+        return made if not self.grouped or values[0] == values[1] else self._lose(where)
 
     def _merge(
         self, before: tuple[str, ...], merged: tuple[str, ...], after: tuple[str, ...], where: str
@@ -469,7 +492,8 @@ class Axes:
         ) or self._rows(sizes)
         if regrouped is None:
             return self._lose(where)
-        return replace(self, tags=regrouped[0], features=regrouped[1])
+        made = self._whole(replace(self, tags=regrouped[0], features=regrouped[1]), where)
+        return replace(made, grouped=where) if made.frames > self.frames == 1 else made
 
     def _rows(self, sizes: Sequence[Size | None]) -> tuple[tuple[str, ...], int] | None:
         """Return rows of whole features, with unknown other axes."""

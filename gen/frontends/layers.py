@@ -20,7 +20,8 @@ from rtlstm.spec.files import check_size
 from rtlstm.spec.network import Activation, Dense, Norm
 
 _READERS = (
-    "activation", "add", "batch_norm", "cast", "clip", "conv", "div", "identity", "mul", "neg", "sub",
+    "activation", "add", "batch_norm", "cast", "clip", "conv", "div", "einsum", "identity", "mul", "neg",
+    "sub",
 )  # fmt: skip
 _MOVERS = ("flatten", "reshape", "transpose")
 """Operators that may read frames: those that leave the axes as they are, and those that move them."""
@@ -54,13 +55,18 @@ def may_be_between(node: Node) -> bool:
 def check_frames(step: Step) -> Step:
     """Return a node as it reads frames inside a step: as an axis of size 1 if one is left.
 
-    Raises FramesError if it reads several, and cannot.
+    Groups of features are lost where it cannot read them. Raises FramesError if it reads several frames, and
+    cannot.
     """
-    operator, several = step.node.operator, any(value.axes.frames > 1 for value in step.values)
+    operator = step.node.operator
+    if operator not in (*_READERS, *_MOVERS):
+        inputs = (each and replace(each, axes=each.axes.ungrouped()) for each in step.inputs)
+        step = replace(step, inputs=tuple(inputs))
+    several = any(value.axes.frames > 1 for value in step.values)
     if several and operator not in (*_READERS, *_MOVERS):
         raise FramesError(
-            f"{step.where} reads frames inside a step, which only convolutions over them, arithmetic with "
-            "constants, activations, Transpose, Flatten and Reshape may do"
+            f"{step.where} reads frames inside a step, or groups of features, which only convolutions over "
+            "them, arithmetic with constants, activations, Einsum, Transpose, Flatten and Reshape may do"
         )
     if operator in _READERS:
         return step
@@ -70,8 +76,7 @@ def check_frames(step: Step) -> Step:
 def convolve_frames(step: Step, value: Value, weight: Floats, bias: Floats) -> Value:
     """Apply a convolution over the frames, the last axis, as a dense layer with zeros.
 
-    Raises ModelError if it has dilation, another padding in front than behind, or goes over other
-    axes, too.
+    Raises ModelError if it has dilation, another padding in front than behind, or goes over other axes, too.
     """
     axes, attributes = value.axes, step.attributes()
     kernel, rank = weight.shape[2:], weight.ndim - 2
@@ -97,11 +102,16 @@ def convolve_frames(step: Step, value: Value, weight: Floats, bias: Floats) -> V
 
 
 def join_frames(step: Step, value: Value) -> Value:
-    """Return a value whose axes of frames and features, which must be neighbours, are one of features."""
+    """Return a value whose axes of frames and features, which must be neighbours, are one of features.
+
+    Groups of features are lost if other axes stand between.
+    """
     axes = value.axes
     at, frames_at = axes.tags.index("F"), axes.tags.index(f"K{axes.frames}")
     first = min(at, frames_at)
     if abs(at - frames_at) != 1:
+        if axes.grouped:
+            return replace(value, axes=axes.ungrouped())
         raise ModelError(f"{step.where} must read the frames of a step beside their features, not {axes}")
     flow, count = value.flow, axes.features
     check_size((axes.frames * count,) * 2, f"{step.where}: a matrix")
@@ -109,7 +119,8 @@ def join_frames(step: Step, value: Value) -> Value:
         order = np.arange(axes.frames * count).reshape(axes.frames, count).T.reshape(-1)
         flow = flow.pick(order.tolist(), step.where)
     tags = (*axes.tags[:first], "F", *axes.tags[first + 2 :])
-    return replace(value, flow=flow, axes=replace(axes, tags=tags, features=axes.frames * count))
+    joined = replace(axes, tags=tags, features=axes.frames * count, grouped="")
+    return replace(value, flow=flow, axes=joined)
 
 
 def _activate(step: Step, function: ActivationFunction) -> Value:
@@ -175,6 +186,41 @@ def _matmul(step: Step) -> Value:
     weight = weight if first else weight.T
     value = step.along(step.values[0], -1 if first else -2, weight.shape[1])
     return _dense(step, value, weight, np.zeros(weight.shape[0]))
+
+
+def _einsum(step: Step) -> Value:
+    """A dense layer that is written as a sum of products: of all features, or of each group of them."""
+    equation = "".join(str(step.attributes()["equation"]).split())
+    terms, _, result = equation.partition("->")
+    names = terms.split(",")
+    at = next(number for number, each in enumerate(step.inputs) if each is not None)
+    value = step.values[0].retagged("B", "K2")
+    value.axes.expect(step.where)
+    problem = ModelError(
+        f"{step.where}: {equation!r} of a tensor with axes {value.axes} must multiply its features, or each "
+        "group of them, with constant weights"
+    )
+    if len(step.values) > 1 or len(names) != 2 or len(names[at]) != len(value.axes.tags):
+        raise problem
+    mine, its = names[at], names[1 - at]
+    weight = step.constant(1 - at, "the weight")
+    both, made = set(mine) & set(its), set(its) - set(mine)
+    read, groups = both - set(result), both & set(result)
+    if len(read) != 1 or len(made) != 1 or len(groups) > 1 or set(result) != {*mine, *made} - read:
+        raise problem
+    if weight.ndim != len(its) or len(set(mine)) < len(mine) or len(set(its)) < len(its):
+        raise problem
+    weight = np.einsum(f"{its}->{''.join([*groups, *made, *read])}", weight)
+    outputs, inputs = weight.shape[-2:]
+    value = step.along(value, mine.index(*read), inputs)
+    tags, count = dict(zip(mine, value.axes.tags, strict=True)), value.axes.frames
+    if any(tags[name] != f"K{count}" for name in groups) or weight.shape[:-2] not in ((), (count,)):
+        raise problem
+    rows = np.broadcast_to(weight, (count, outputs, inputs)).reshape(-1, inputs, 1)
+    whole = of_one_group(rows, count, step.where)[..., 0]
+    flow = value.flow.linear(step.label, step.where, whole, np.zeros(len(whole)))
+    axes = replace(value.axes, tags=tuple(tags.get(name, "F") for name in result), features=outputs)
+    return value.computed(flow, axes)
 
 
 def _gemm(step: Step) -> Value:
@@ -385,6 +431,7 @@ LAYERS: dict[str, Callable[[Step], Value]] = {
     "average_pool": _average_pool,
     "clip": _clip,
     "conv": _conv,
+    "einsum": _einsum,
     "gemm": _gemm,
     "layer_norm": _layer_norm,
     "linear": _linear,
@@ -533,7 +580,7 @@ def _reshape(step: Step) -> Value:
     if axes.lost and value.axes.frames > 1:
         value = join_frames(step, value)
         # Copied sizes count the axes before.
-        if Size(0) not in (shape or ())[value.axes.tags.index("F") :]:
+        if not value.axes.lost and Size(0) not in (shape or ())[value.axes.tags.index("F") :]:
             axes = value.axes.reshape(shape, step.where, zero_copies=copies, known=known)
     return replace(value, axes=axes)
 
@@ -544,9 +591,13 @@ def _flatten(step: Step) -> Value:
         return value
     rank = len(value.axes.tags)
     if "start" in attributes:
-        ends = (attributes["start"], attributes["end"])
-        joined = _last_steps(step, value, *(at % rank if -rank <= at < rank else at for at in ends))
-        return joined or step.moved(value.axes.flatten(*ends, step.where))
+        first, last = (
+            at % rank if -rank <= at < rank else at for at in (attributes["start"], attributes["end"])
+        )
+        if {"F", "K"} <= {tag[0] for tag in value.axes.tags[first : last + 1]}:
+            value, last = join_frames(step, value), last - 1
+        joined = _last_steps(step, value, first, last)
+        return joined or replace(value, axes=value.axes.flatten(first, last, step.where))
     cut = int(attributes.get("axis", 1))
     cut += rank if cut < 0 else 0
     joined = _last_steps(step, value, cut, rank - 1) if cut == 1 else None
@@ -652,9 +703,10 @@ def _slice_axis(step: Step, value: Value, axis: int, cut: slice) -> Value:
         if steps > 1 and cut.step == 1 and cut.start == steps - 1 and cut.stop >= steps:
             cut, whole = slice(-1, _LAST, 1), True
     if not whole or cut.start not in (0, -1):
+        unknown = ", which no layer before it shows to be the features" * tag.startswith("?")
         raise ModelError(
-            f"{step.where} takes [{cut.start}:{cut.stop}:{cut.step}] of axis {axis}; of the steps only the "
-            "last, [-1:], can be taken"
+            f"{step.where} takes [{cut.start}:{cut.stop}:{cut.step}] of axis {axis}{unknown}; of the steps "
+            "only the last, [-1:], can be taken"
         )
     return _take(step, value, axis, -1, keep=True) if cut.start == -1 else value
 

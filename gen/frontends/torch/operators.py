@@ -57,8 +57,8 @@ def supported() -> str:
     return (
         "LSTM, GRU, RNN and their cells, Linear, Embedding, BatchNorm1d, LayerNorm, RMSNorm, causal Conv1d, "
         f"{', '.join(sorted(activations))}, Dropout, Identity, Flatten, packing and padding of sequences, "
-        "sums, products with constants, concatenation and slices of features, the last step [-1], and moving "
-        "of axes"
+        "sums, products, the larger or smaller of two, einsum with constants, concatenation and slices of "
+        "features, sums, means and maxima over steps, the last step [-1], and moving of axes"
     )
 
 

@@ -52,7 +52,13 @@ def bodies_net(bodies):
         back=nn.Linear(O, H), narrow=nn.Linear(H, I), beside=nn.Linear(H + I, O),
         after=nn.GRU(2 * H + I, H, **first),
     )  # fmt: skip
-    for name, shape in {"w": (H, O), "scale": (H,), "mean": (I,), "h0": (1, 1, H)}.items():
+    for name, shape in {
+        "w": (H, O),
+        "scale": (H,),
+        "mean": (I,),
+        "h0": (1, 1, H),
+        "blocks": (3, 2, 2),
+    }.items():
         net.register_parameter(name, nn.Parameter(torch.rand(shape) - 0.5))
     net.norm.running_mean.uniform_(-1, 1)
     for tensor in [*net.parameters(), net.norm.running_mean]:
@@ -112,6 +118,16 @@ LAYERS = {
         F.leaky_relu(s.front(F.pad(s.norm_in(x.transpose(1, 2)), (2, 0))), 0.25).transpose(1, 2)
     )[0],
     "two layers": lambda s, x: s.fc(of(s, "deep", x)[0]),
+    "linear as a sum of products": lambda s, x: torch.einsum("n t h, h o -> n t o", y(s, x), s.w),
+    "linear in groups": lambda s, x: torch.einsum(
+        "ntgi,gio->ntgo", y(s, x).unflatten(-1, (3, 2)).relu(), s.blocks
+    ).flatten(2),
+    "linear of each group": lambda s, x: s.fc(
+        torch.einsum("ntgi,io->ntog", y(s, x).unflatten(-1, (3, 2)), s.blocks[0]).flatten(2)
+    ),
+    "two groups in another order": lambda s, x: s.fc(
+        y(s, x).unflatten(-1, (3, 2)).transpose(2, 3).flatten(2)
+    ),
     "rnn": lambda s, x: s.fc(of(s, "rnn", x)[0]),
     "two recurrent layers": lambda s, x: s.next(torch.tanh(s.same(y(s, x))))[0],
 }
@@ -127,6 +143,8 @@ ARITHMETIC = {
     "product with a parameter": lambda s, x: s.fc(y(s, x) * s.scale),
     "written over": lambda s, x: s.fc(s.lstm(x)[0].add_(0.5).mul_(2)),
     "residual": lambda s, x: (lambda v: s.same(v) + v)(y(s, x)),
+    "sum over the features": lambda s, x: s.same(y(s, x)).sum(-1),
+    "last step of the input": lambda s, x: s.narrow(y(s, x)[:, -1]) + x[:, -1],
     "residual around a layer": lambda s, x: (lambda v: s.next(torch.relu(v))[0] * s.scale + v)(y(s, x)),
     "normalised input": lambda s, x: s.lstm((x - s.mean) / 2)[0],
     "scaled input": lambda s, x: s.lstm(x * 0.5 + 1)[0],

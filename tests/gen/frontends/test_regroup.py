@@ -38,7 +38,8 @@ def expect_kept(tags, sizes, own, shape, made):
         assert "B" not in new_tags
     elif features != sizes["F"]:  # features taken apart
         assert "B" not in tags
-        numbers["B"], numbers["F"] = np.divmod(numbers["F"], features)
+        groups, numbers["F"] = np.divmod(numbers["F"], features)
+        numbers |= {tag: groups for tag in new_tags if tag[0] in "BK"}
     for at, tag in enumerate(new_tags):
         if tag in ("M", "1", "D"):
             continue
