@@ -152,6 +152,18 @@ def test_the_hardware_gives_the_same(case: str, simulator: Any, tmp_path: Path) 
         assert measured == [cycles.first_step_latency_cycles, cycles.step_latency_cycles] * 2
 
 
+def test_without_data_the_range_is_that_of_the_table(
+    builds: tuple[rtlstm.Build, rtlstm.Build], tmp_path: Path
+) -> None:
+    largest = float(np.abs(table().table).max())
+    with no_logic():
+        half = make(tmp_path / "b", embeddings=(Embedding(name="words", table=table().table / largest),))
+    for each, most in ((builds[0], largest), (builds[1], largest), (half, 1.0)):
+        form = each.manifest.numerics.input
+        assert most - form.step <= form.limit < 2 * most
+        assert "input range" not in " ".join(each.report().assumptions)
+
+
 def test_one_number_crosses_the_link(builds: tuple[rtlstm.Build, rtlstm.Build]) -> None:
     core, host = builds
     sizes = []

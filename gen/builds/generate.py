@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from rtlstm.fpga.devices import devices
@@ -168,7 +169,7 @@ class BuildRequest:
 
     def checked(self) -> "BuildRequest":
         """Refuse choices of hardware that cannot be made together; return the request with the rows of the
-        core's table of tokens, if it is to have one.
+        core's table of tokens, if it is to have one, and with the range of a table's rows.
 
         Raises ConfigurationError if there are such, or errors as those of :attr:`token_rows`.
         """
@@ -208,8 +209,20 @@ class BuildRequest:
         rows = {"token_rows": self.token_rows}
         fit, array = self.fit, self.array
         return replace(
-            self, fit=fit and fit.model_copy(update=rows), array=array and array.model_copy(update=rows)
+            self,
+            settings=self._with_table_range(),
+            fit=fit and fit.model_copy(update=rows),
+            array=array and array.model_copy(update=rows),
         )
+
+    def _with_table_range(self) -> QuantizationSettings:
+        """The settings of the numbers, with the range of the table that is the only input, if no other is
+        given."""
+        tables = [each.table for each in self.embeddings]
+        given = self.calibration is not None or self.settings.input_range is not None
+        if given or len(tables) != 1 or self.network.input_parts or not tables[0].any():
+            return self.settings
+        return self.settings.replace(input_range=float(np.abs(tables[0]).max()))
 
     @property
     def token_rows(self) -> int:

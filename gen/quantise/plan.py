@@ -241,7 +241,7 @@ class QuantizationSettings(Record):
     input_range: Annotated[
         _Range | None,
         _NumberOption(
-            "Largest input of any feature. Default: from the calibration data, feature by feature, or 8."
+            "Largest input of any feature. Default: from calibration data by feature, tokens' table, or 8."
         ),
     ] = None
     cell_range: Annotated[
