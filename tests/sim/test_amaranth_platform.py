@@ -70,6 +70,12 @@ def addresses(draw: Random, spec: MemorySpec) -> Iterator[int]:
         yield draw.randrange(min(spec.depth, 4) if draw.random() < 0.8 else spec.depth)
 
 
+def play(m: Module, bench: Any) -> None:
+    simulation = simulator(m)
+    simulation.add_testbench(bench)
+    simulation.run()
+
+
 @pytest.mark.parametrize("spec", MEMORIES, ids=lambda spec: spec.name)
 def test_memory(spec: MemorySpec) -> None:
     m = Module()
@@ -92,9 +98,7 @@ def test_memory(spec: MemorySpec) -> None:
             bits[0] += known.bit_count()
             bits[1] += undefined
 
-    simulation = simulator(m)
-    simulation.add_testbench(bench)
-    simulation.run()
+    play(m, bench)
     assert bits[0] > CYCLES * spec.width // 2 and bits[1] > CYCLES // 20
 
 
@@ -118,9 +122,7 @@ def test_memory_pair(register: bool) -> None:
                 assert (ctx.get(port.data) ^ wanted) & known == 0
                 compared[0] += known == 63
 
-    simulation = simulator(m)
-    simulation.add_testbench(bench)
-    simulation.run()
+    play(m, bench)
     assert compared[0] > CYCLES
 
 
@@ -135,9 +137,7 @@ def test_what_was_never_written_is_not_zero() -> None:
             await ctx.tick()
             words.add(ctx.get(read.data))
 
-    simulation = simulator(m)
-    simulation.add_testbench(bench)
-    simulation.run()
+    play(m, bench)
     assert len(words) > 60
 
 
@@ -168,9 +168,7 @@ def test_multiplier(size: tuple[int, int], stages: int) -> None:
             wanted = coming.popleft()
             assert wanted is None or ctx.get(product) == wanted
 
-    simulation = simulator(m)
-    simulation.add_testbench(bench)
-    simulation.run()
+    play(m, bench)
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3])
@@ -198,9 +196,7 @@ def test_multiplier_pair(size: tuple[int, int], shared: bool, stages: int) -> No
                 assert ctx.get(first) == wanted[0] and ctx.get(second) + ctx.get(carry) == wanted[1]
                 carries[0] += ctx.get(carry)
 
-    simulation = simulator(m)
-    simulation.add_testbench(bench)
-    simulation.run()
+    play(m, bench)
     assert (carries[0] > CYCLES // 10) == shared
 
 
@@ -231,9 +227,7 @@ def test_product_sum(size: tuple[int, int], lanes: int, stages: int) -> None:
         ctx.set(signal, value)
         return value
 
-    simulation = simulator(m)
-    simulation.add_testbench(bench)
-    simulation.run()
+    play(m, bench)
 
 
 @pytest.mark.parametrize("family", ["generic", "ecp5"])
@@ -260,9 +254,7 @@ def test_copies(family: str) -> None:
             for seen in every:
                 assert {name: ctx.get(value) for name, value in seen.items()} == values
 
-    simulation = simulator(m)
-    simulation.add_testbench(bench)
-    simulation.run()
+    play(m, bench)
 
 
 def test_a_primitive_without_a_model_is_named() -> None:
@@ -293,11 +285,9 @@ def test_values_are_looked_up(size: int) -> None:
     m.d.sync += clock.eq(~clock)
     found = lookup(m, index, values, "value")
 
-    async def play(ctx: Any) -> None:
+    async def bench(ctx: Any) -> None:
         for number in range(2 * size):
             ctx.set(index, number)
             assert ctx.get(found) == (values[number] if number < size else 0)
 
-    simulation = simulator(m)
-    simulation.add_testbench(play)
-    simulation.run()
+    play(m, bench)

@@ -5,6 +5,10 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
+from rtlstm.gen.frontends import read_model
+from rtlstm.sim.reference import run_float
+from support.closeness import close
+
 I, H, O = 5, 6, 3  # noqa: E741
 RNG = np.random.default_rng(1)
 
@@ -23,11 +27,11 @@ def ints(name, *values):
 
 def lstm(x="x", y="y", name="rec", y_h="", y_c="", extra=(), inputs=I, **attributes):
     """An LSTM node and its weights."""
-    attributes.setdefault("hidden_size", H)
+    units = attributes.setdefault("hidden_size", H)
     weights = [
-        const(f"{name}.W", rand(1, 4 * H, inputs)),
-        const(f"{name}.R", rand(1, 4 * H, H)),
-        const(f"{name}.B", rand(1, 8 * H)),
+        const(f"{name}.W", rand(1, 4 * units, inputs)),
+        const(f"{name}.R", rand(1, 4 * units, units)),
+        const(f"{name}.B", rand(1, 8 * units)),
     ]
     node = helper.make_node(
         "LSTM", [x, f"{name}.W", f"{name}.R", f"{name}.B", *extra], [y, y_h, y_c], name=name, **attributes
@@ -55,9 +59,24 @@ def run(path, x, output="out", **feeds):
     return session.run([output], {"x": x, **feeds})[0]
 
 
+def check(path, output="out", x=None, at=..., transpose=None):
+    """Compare the network of a model with onnxruntime, perhaps in one step ``at``; return what was read."""
+    result = read_model(path)
+    x = rand(5, 2, I) if x is None else x
+    y = run_float(result.network, x).y[at]
+    close(y if transpose is None else y.transpose(transpose), run(path, x, output))
+    return result
+
+
 def squeezed(**kwargs):
     nodes, weights = lstm(**kwargs)
     return [*nodes, node("Squeeze", "y one", "s")], [*weights, ints("one", 1)]
+
+
+def after_lstm(path, more, constants=(), outputs=("out",), **options):
+    """Save an LSTM and nodes behind it, which read its result ``s``."""
+    nodes, weights = squeezed()
+    return save(path, [*nodes, *more], [*weights, *constants], outputs, **options)
 
 
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
@@ -78,8 +97,7 @@ def twice(name, inner):
 
 def save_with(path, functions, first):
     """An LSTM, and a function after it."""
-    nodes, weights = squeezed()
-    save(path, [*nodes, call(first, "s", "out")], weights)
+    after_lstm(path, [call(first, "s", "out")])
     model = onnx.load(path)
     model.functions.extend(functions)
     model.opset_import.append(OPSETS[1])

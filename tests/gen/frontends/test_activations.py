@@ -12,7 +12,7 @@ import onnx as onnx_package
 import pytest
 from support.closeness import close
 from support.lazy import F, Lazy, nn, torch
-from support.onnx_files import H, const, ints, lstm, node, rand, save, squeezed
+from support.onnx_files import H, after_lstm, const, ints, lstm, node, rand, save
 from support.packages import install
 from support.quick import quick
 from support.refusals import refused
@@ -183,9 +183,8 @@ def known(name: str, **record: Any) -> Iterator[None]:
 
 
 def with_operator(path: Path, kind: str, **attributes: Any) -> Path:
-    nodes, weights = squeezed()
-    nodes.append(node(kind, "s", "out", "f", **attributes))
-    return save(path / "model.onnx", nodes, weights, opset=24 if kind == "Swish" else 20, ir=10)
+    nodes = [node(kind, "s", "out", "f", **attributes)]
+    return after_lstm(path / "model.onnx", nodes, opset=24 if kind == "Swish" else 20, ir=10)
 
 
 def test_an_attribute_of_onnx_is_a_parameter_or_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import onnx.reference
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.closeness import close
-from support.onnx_files import H, I, O, const, ints, lstm, node, rand, run, save, squeezed
+from support.onnx_files import H, I, O, after_lstm, check, const, ints, lstm, node, rand, run, save, squeezed
 from support.refusals import refused
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
@@ -24,10 +24,8 @@ from rtlstm.spec.errors import ToolError
 
 
 def test_lstm_alone(path):
-    nodes, weights = squeezed()
-    save(path, nodes, weights, ["s"])
-    result, x = read_model(path), rand(7, 2, I)
-    close(run_float(result.network, x).y, run(path, x, "s"))
+    after_lstm(path, [], (), ["s"])
+    result = check(path, "s")
     assert result.network.name == "model"
     assert (result.report.input, result.report.output) == ("x", "s")
     assert [entry.role for entry in result.report.nodes] == ["core", "shape"]
@@ -37,8 +35,7 @@ def test_missing_bias_is_zero(path):
     nodes, weights = squeezed()
     nodes[0].input[3] = ""
     save(path, nodes, weights, ["s"])
-    x = rand(4, 1, I)
-    close(run_float(read_model(path).network, x).y, run(path, x, "s"))
+    check(path, "s")
 
 
 @pytest.mark.parametrize("opset", [7, 11, 13, 21])
@@ -63,23 +60,20 @@ def test_two_lstms_and_dense_layers(path, opset):
     ]
     weights = [*w1, *w2, const("m", rand(H, 4)), const("c", rand(4)), const("m2", rand(4, O)), ints("ax", 1)]
     save(path, nodes, weights, opset=opset)
-    network, x = read_model(path).network, rand(6, 3, I)
-    close(run_float(network, x).y, run(path, x))
+    network = check(path).network
     assert [layer.name for layer in network.layers] == ["one", "two", "fc1", "fc2"]
     assert [layer.input_relu for layer in network.layers] == [False, False, True, False]
 
 
 def test_conv_head_as_in_silero(path):
-    nodes, weights = squeezed()
-    nodes += [
+    nodes = [
         node("Relu", "s", "r"),
         node("Transpose", "r", "t", perm=[1, 2, 0]),
         node("Conv", "t k kb", "v", kernel_shape=[1]),
         node("Sigmoid", "v", "g"),
         node("Reshape", "g shape", "out"),
     ]
-    weights += [const("k", rand(1, H, 1)), const("kb", rand(1)), ints("shape", -1)]
-    save(path, nodes, weights)
+    after_lstm(path, nodes, [const("k", rand(1, H, 1)), const("kb", rand(1)), ints("shape", -1)])
     network, x = read_model(path).network, rand(7, 1, I)
     close(run_float(network, x).y.reshape(-1), run(path, x))
     assert network.layers[1].input_relu and network.layers[1].activation == "sigmoid"
@@ -95,8 +89,7 @@ def test_gemm_folds_alpha_beta_and_bias(path, trans_b, bias):
     ]
     weights += [const("w", rand(*((O, H) if trans_b else (H, O)))), const("c", rand(*bias)), ints("zero", 0)]
     save(path, nodes, weights)
-    result, x = read_model(path), rand(5, 2, I)
-    close(run_float(result.network, x).y[-1], run(path, x))
+    result = check(path, at=-1)
     assert any("last step" in note for note in result.report.notes)
 
 
@@ -109,8 +102,7 @@ def test_gemm_with_transposed_input(path):
     ]
     weights += [const("w", rand(H, O)), ints("zero", 0)]
     save(path, nodes, weights)
-    x = rand(5, 2, I)
-    close(run_float(read_model(path).network, x).y[-1], run(path, x))
+    check(path, at=-1)
 
 
 @pytest.mark.parametrize("shape", [(0, 0, -1), (-1, H), (0, 0, H)])
@@ -208,10 +200,8 @@ def test_products_of_sizes_without_end_are_not_followed():
 
 
 def test_reshape_that_mixes_features_is_refused_before_a_layer(path):
-    nodes, weights = squeezed()
-    nodes += [node("Reshape", "s shape", "m"), node("MatMul", "m w", "out")]
-    weights += [ints("shape", 1, -1), const("w", rand(H, O))]
-    save(path, nodes, weights)
+    nodes = [node("Reshape", "s shape", "m"), node("MatMul", "m w", "out")]
+    after_lstm(path, nodes, [ints("shape", 1, -1), const("w", rand(H, O))])
     refused(path, r"MatMul node 'matmul' must read whole feature.*Reshape node 'reshape'")
 
 
@@ -341,8 +331,7 @@ def test_weights_through_constant_nodes_and_operators(path):
         node("Concat", "b rest", "rec.W", axis=1),
     ]
     save(path, [*before, *nodes], [const("rest", halves[1]), *weights[1:]], ["s"])
-    x = rand(4, 1, I)
-    close(run_float(read_model(path).network, x).y, run(path, x, "s"))
+    check(path, "s")
 
 
 def test_state_as_input_and_output(path):
@@ -374,9 +363,8 @@ def test_upstream_stays_outside(path):
 
 
 def test_output_cuts_before_an_unsupported_operator(path):
-    nodes, weights = squeezed()
-    nodes += [node("MatMul", "s w", "logits"), node("Exp", "logits", "out")]
-    save(path, nodes, [*weights, const("w", rand(H, O))])
+    nodes = [node("MatMul", "s w", "logits"), node("Exp", "logits", "out")]
+    after_lstm(path, nodes, [const("w", rand(H, O))])
     refused(path, r"Exp node 'exp'.*not supported.*MatMul.*`output='logits'`")
     result = read_model(path, ReadOptions(output="logits"))
     assert result.report.output == "logits" and result.network.outputs == O
@@ -527,8 +515,7 @@ def dense_cases():
 
 @pytest.mark.parametrize(("more", "constants", "words"), dense_cases())
 def test_downstream_is_refused_by_name(path, more, constants, words):
-    nodes, weights = squeezed()
-    save(path, [*nodes, *more], [*weights, *constants])
+    after_lstm(path, [*more], [*constants])
     refused(path, words)
 
 
@@ -571,8 +558,7 @@ def test_model_without_lstm_lists_its_operators(path):
 
 
 def test_wrong_output_name(path):
-    nodes, weights = squeezed()
-    save(path, nodes, weights, ["s"])
+    after_lstm(path, [], (), ["s"])
     refused(
         path, "a tensor or a node of the model, but there is none of the name 'q'", ReadOptions(output="q")
     )
@@ -619,8 +605,7 @@ def test_files_that_are_no_model(path, content, words):
 
 
 def test_truncated_model(path):
-    nodes, weights = squeezed()
-    save(path, nodes, weights, ["s"])
+    after_lstm(path, [], (), ["s"])
     path.write_bytes(path.read_bytes()[:-40])
     refused(path, "must be an? ")
 
@@ -630,14 +615,12 @@ def test_directory(tmp_path):
 
 
 def test_suffix_does_not_matter(tmp_path):
-    nodes, weights = squeezed()
-    save(tmp_path / "model.bin", nodes, weights, ["s"])
+    after_lstm(tmp_path / "model.bin", [], (), ["s"])
     assert read_model(str(tmp_path / "model.bin")).report.format == "onnx"
 
 
 def test_missing_package_names_the_extra(path, monkeypatch):
-    nodes, weights = squeezed()
-    save(path, nodes, weights, ["s"])
+    after_lstm(path, [], (), ["s"])
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
     with pytest.raises(ToolError, match=r"pip install 'rtlstm\[onnx\]'"):
         read_model(path)

@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 from support.closeness import close
-from support.onnx_files import H, I, O, const, ints, lstm, node, rand, run, save, squeezed
+from support.onnx_files import H, I, O, after_lstm, check, const, ints, lstm, node, rand, run, save, squeezed
 from support.refusals import refused
 
 from rtlstm.gen.frontends import ReadOptions, read_model
@@ -35,41 +35,29 @@ ACTIVATIONS = [
 ]
 
 
-def check(path, output="out", x=None, options=None, transpose=None):
-    """Compare the network of a model with onnxruntime; return the network."""
-    network = read_model(path, options).network
-    x = rand(5, 2, I) if x is None else x
-    y = run_float(network, x).y
-    close(y if transpose is None else y.transpose(transpose), run(path, x, output))
-    return network
-
-
-def kinds(network):
-    return [layer.kind for layer in network.layers]
+def kinds(result):
+    return [layer.kind for layer in result.network.layers]
 
 
 @pytest.mark.parametrize(("kind", "attributes"), ACTIVATIONS)
 def test_activation_of_a_dense_layer(path, kind, attributes):
-    nodes, weights = squeezed()
-    nodes += [node("MatMul", "s w", "m"), node("Add", "m b", "a"), node(kind, "a", "out", **attributes)]
-    save(path, nodes, [*weights, const("w", rand(H, O)), const("b", rand(O))], opset=20)
+    nodes = [node("MatMul", "s w", "m"), node("Add", "m b", "a"), node(kind, "a", "out", **attributes)]
+    after_lstm(path, nodes, [const("w", rand(H, O)), const("b", rand(O))], opset=20)
     assert kinds(check(path)) == ["lstm", "dense"]
 
 
 @pytest.mark.parametrize("slopes", [1, O])
 def test_prelu_with_slopes_for_the_last_axis(path, slopes):
-    nodes, weights = squeezed()
-    nodes += [node("MatMul", "s w", "m"), node("PRelu", "m p", "out")]
-    save(path, nodes, [*weights, const("w", rand(H, O)), const("p", rand(slopes))])
+    nodes = [node("MatMul", "s w", "m"), node("PRelu", "m p", "out")]
+    after_lstm(path, nodes, [const("w", rand(H, O)), const("p", rand(slopes))])
     assert kinds(check(path)) == ["lstm", "dense"] + ["dense"] * (slopes > 1)
 
 
 @pytest.mark.parametrize(("kind", "attributes"), ACTIVATIONS)
 def test_activation_right_after_an_lstm(path, kind, attributes):
-    nodes, weights = squeezed()
-    nodes += [node(kind, "s", "a", **attributes), node("MatMul", "a w", "out")]
-    save(path, nodes, [*weights, const("w", rand(H, O))], opset=20)
-    layers = check(path).layers
+    nodes = [node(kind, "s", "a", **attributes), node("MatMul", "a w", "out")]
+    after_lstm(path, nodes, [const("w", rand(H, O))], opset=20)
+    layers = check(path).network.layers
     # ReLU is free on what a layer reads; others become a dense layer of ones.
     assert len(layers) == (2 if kind == "Relu" else 3)
 
@@ -88,12 +76,11 @@ def test_clip_as_an_activation(path, low, high, name, opset):
         [*weights, *limits, const("w", rand(H, O))],
         opset=opset,
     )
-    assert check(path).layers[1].activation == name
+    assert check(path).network.layers[1].activation == name
 
 
 def test_relu_at_the_end(path):
-    nodes, weights = squeezed()
-    save(path, [*nodes, node("Relu", "s", "out")], weights)
+    after_lstm(path, [node("Relu", "s", "out")])
     assert kinds(check(path)) == ["lstm", "dense"]
 
 
@@ -133,21 +120,20 @@ def test_batch_norm_between_lstms_and_dense_layers_is_folded(path):
         node("Sigmoid", "m2", "out"),
     ]
     save(path, nodes, [*w1, *w2, *w3, *w4, *w5, ints("one_", 1), const("k", rand(O, H, 1))])
-    network = check(path, transpose=(1, 2, 0))
-    assert kinds(network) == ["lstm", "lstm", "dense"] and network.layers[2].input_relu
+    result = check(path, transpose=(1, 2, 0))
+    assert kinds(result) == ["lstm", "lstm", "dense"] and result.network.layers[2].input_relu
 
 
 def test_batch_norm_before_relu_becomes_a_layer(path):
-    nodes, weights = squeezed()
     norm, more = batch_norm("norm", "t", "n", H)
-    nodes += [
+    nodes = [
         node("Transpose", "s", "t", perm=[1, 2, 0]),
         norm,
         node("Relu", "n", "r"),
         node("Conv", "r k", "out"),
     ]
-    save(path, nodes, [*weights, *more, const("k", rand(O, H, 1))])
-    layers = check(path, transpose=(1, 2, 0)).layers
+    after_lstm(path, nodes, [*more, const("k", rand(O, H, 1))])
+    layers = check(path, transpose=(1, 2, 0)).network.layers
     assert len(layers) == 3 and np.count_nonzero(layers[1].weight) == H and layers[1].activation == "relu"
 
 
@@ -163,8 +149,8 @@ def test_batch_norm_and_dense_layer_before_the_lstm(path):
     weights += [const("scale", rand(I)), const("shift", rand(I)), const("w", rand(I, O))]
     save(path, nodes, weights, ["s"])
     assert kinds(check(path, "s")) == ["dense", "lstm"] and read_model(path).report.input == "x"
-    network = read_model(path, ReadOptions(lstm="rec")).network
-    assert kinds(network) == ["lstm"] and network.inputs == O
+    result = read_model(path, ReadOptions(lstm="rec"))
+    assert kinds(result) == ["lstm"] and result.network.inputs == O
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (H,), (1, 1, H)])
@@ -173,20 +159,14 @@ def test_batch_norm_and_dense_layer_before_the_lstm(path):
     [("Mul", "s c"), ("Mul", "c s"), ("Add", "s c"), ("Sub", "s c"), ("Sub", "c s"), ("Div", "s c")],
 )
 def test_constants_are_folded(path, kind, inputs, shape):
-    nodes, weights = squeezed()
-    nodes += [node(kind, inputs, "a"), node("Neg", "a", "b"), node("MatMul", "b w", "out")]
-    save(path, nodes, [*weights, const("c", rand(*shape) + 2), const("w", rand(H, O))])
+    nodes = [node(kind, inputs, "a"), node("Neg", "a", "b"), node("MatMul", "b w", "out")]
+    after_lstm(path, nodes, [const("c", rand(*shape) + 2), const("w", rand(H, O))])
     assert kinds(check(path)) == ["lstm", "dense"]
 
 
 def test_constant_along_another_axis_of_features(path):
-    nodes, weights = squeezed()
-    nodes += [
-        node("Transpose", "s", "t", perm=[1, 2, 0]),
-        node("Mul", "t c", "a"),
-        node("Conv", "a k", "out"),
-    ]
-    save(path, nodes, [*weights, const("c", rand(H, 1)), const("k", rand(O, H, 1))])
+    nodes = [node("Transpose", "s", "t", perm=[1, 2, 0]), node("Mul", "t c", "a"), node("Conv", "a k", "out")]
+    after_lstm(path, nodes, [const("c", rand(H, 1)), const("k", rand(O, H, 1))])
     check(path, transpose=(1, 2, 0))
 
 
@@ -197,7 +177,7 @@ def test_residual_around_an_lstm(path, kind, inputs):
     nodes, weights = squeezed(inputs=H, x="u")
     last = node(kind, inputs, "out", **({"axis": 2} if kind == "Concat" else {}))
     save(path, [node("MatMul", "x w", "u"), *nodes, last], [*weights, const("w", rand(I, H))])
-    dense = check(path).layers[-1]
+    dense = check(path).network.layers[-1]
     # What the LSTM reads is a layer's result, and is not computed again.
     assert [(read.back, read.width) for read in dense.reads] == [(1, H), (2, H)]
 
@@ -207,25 +187,19 @@ def test_residual_around_a_chosen_lstm(path):
     before, more = lstm(y="a.y", name="a")
     nodes = [*before, node("Squeeze", "a.y one", "u", "squeeze.a"), *nodes, node("Add", "s u", "out")]
     save(path, nodes, [*weights, *more])
-    network = read_model(path, ReadOptions(lstm="b")).network
-    assert kinds(network) == ["lstm", "dense"] and [read.back for read in network.layers[1].reads] == [1, 2]
+    result = read_model(path, ReadOptions(lstm="b"))
+    assert kinds(result) == ["lstm", "dense"]
+    assert [read.back for read in result.network.layers[1].reads] == [1, 2]
 
 
 @pytest.mark.parametrize("turn", [[1, 0, 2], [0, 2, 1]])
 @pytest.mark.parametrize("place", ["before", "behind"])
 def test_residual_of_an_input_transposed_otherwise_is_refused(path, turn, place):
     """The shapes fit if there are as many of both, but the sum is another one."""
-    weights = [
-        const("rec.W", rand(1, 4 * I, I)),
-        const("rec.R", rand(1, 4 * I, I)),
-        const("rec.B", rand(1, 8 * I)),
-    ]
-    nodes, _ = squeezed(x="u" if place == "before" else "x", hidden_size=I)
+    nodes, weights = squeezed(x="u" if place == "before" else "x", hidden_size=I)
     reversed_output = node("Transpose", "x", "u", perm=turn)
     nodes = [reversed_output, *nodes] if place == "before" else [*nodes, reversed_output]
-    save(
-        path, [*nodes, node("Add", "s x" if place == "before" else "s u", "out")], [*weights, ints("one", 1)]
-    )
+    save(path, [*nodes, node("Add", "s x" if place == "before" else "s u", "out")], weights)
     words = "tensors of different axes|must read axes" if place == "behind" else "tensors of different axes"
     refused(path, words)
 
@@ -240,33 +214,25 @@ def test_residual_of_an_input_transposed_otherwise_is_refused(path, turn, place)
     ],
 )
 def test_what_reads_the_input_alone_stays_outside(path, beside):
-    nodes, weights = squeezed()
-    save(path, [*nodes, *beside], [*weights, const("w", rand(I, O))], ["s", "other"])
+    after_lstm(path, [*beside], [const("w", rand(I, O))], ["s", "other"])
     result = read_model(path)
-    assert kinds(result.network) == ["lstm"] and result.report.output == "s"
+    assert kinds(result) == ["lstm"] and result.report.output == "s"
 
 
 def test_residual_of_a_transposed_input(path):
     """As an exporter of a batch-first module writes it."""
-    nodes, _ = squeezed(x="u", hidden_size=I)
-    weights = [
-        const("rec.W", rand(1, 4 * I, I)),
-        const("rec.R", rand(1, 4 * I, I)),
-        const("rec.B", rand(1, 8 * I)),
-    ]
+    nodes, weights = squeezed(x="u", hidden_size=I)
     turns = [
         node(*names, perm=[1, 0, 2])
         for names in (("Transpose", "x", "u", "p1"), ("Transpose", "s", "v", "p2"))
     ]
-    save(path, [turns[0], *nodes, turns[1], node("Add", "v x", "out")], [*weights, ints("one", 1)])
+    save(path, [turns[0], *nodes, turns[1], node("Add", "v x", "out")], weights)
     network, x = read_model(path).network, rand(2, 5, I)
     close(run_float(network, x.transpose(1, 0, 2)).y.transpose(1, 0, 2), run(path, x, "out"))
 
 
 def test_residual_within_one_layer_is_folded(path):
-    nodes, weights = squeezed()
-    nodes += [node("MatMul", "s w", "a"), node("Add", "s a", "out")]
-    save(path, nodes, [*weights, const("w", rand(H, H))])
+    after_lstm(path, [node("MatMul", "s w", "a"), node("Add", "s a", "out")], [const("w", rand(H, H))])
     assert kinds(check(path)) == ["lstm", "dense"]
 
 
@@ -309,20 +275,18 @@ def test_causal_convolution(path, place, how, dilation):
     ],
 )
 def test_convolution_that_is_not_causal_is_refused(path, pads, more, words):
-    nodes, weights = squeezed()
-    nodes += [
+    nodes = [
         node("Transpose", "s", "t", perm=[1, 2, 0]),
         node("Pad", "t p", "z"),
         node("Conv", "z k", "out", **more),
     ]
-    save(path, nodes, [*weights, ints("p", *pads), const("k", rand(O, H, 3))])
+    after_lstm(path, nodes, [ints("p", *pads), const("k", rand(O, H, 3))])
     refused(path, words)
 
 
 def test_padding_before_anything_else_is_refused(path):
-    nodes, weights = squeezed()
-    nodes += [node("Transpose", "s", "t", perm=[1, 2, 0]), node("Pad", "t p", "z"), node("Tanh", "z", "out")]
-    save(path, nodes, [*weights, ints("p", 0, 0, 2, 0, 0, 0)])
+    nodes = [node("Transpose", "s", "t", perm=[1, 2, 0]), node("Pad", "t p", "z"), node("Tanh", "z", "out")]
+    after_lstm(path, nodes, [ints("p", 0, 0, 2, 0, 0, 0)])
     refused(path, "Tanh node 'tanh' reads steps with zeros in front")
     refused(path, "'z' has 2 steps of zeros in front", ReadOptions(output="z"))
 
@@ -390,8 +354,8 @@ def test_bidirectional_node_and_what_joins_it(path, how):
     used = {name for each in nodes for name in each.input}
     constants = [constant for constant in JOIN_CONSTANTS if constant.name in used]
     save(path, nodes, [*weights, *constants, const("w", rand(width, O))])
-    network = check(path)
-    assert kinds(network) == ["bidirectional", "dense"] and network.layers[0].merge == merge
+    result = check(path)
+    assert kinds(result) == ["bidirectional", "dense"] and result.network.layers[0].merge == merge
 
 
 @pytest.mark.parametrize("merge", ["concat", "sum", "average"])
@@ -406,7 +370,7 @@ def test_two_nodes_of_opposite_directions(path, merge):
     nodes = [*a, *b, *joins[merge], node("Squeeze", "j one", "out")]
     constants = [ints("one", 1)] + ([const("half", np.float32(0.5))] if merge == "average" else [])
     save(path, nodes, [*w1, *w2, *constants])
-    (layer,) = check(path).layers
+    (layer,) = check(path).network.layers
     assert isinstance(layer, Bidirectional) and layer.merge == merge
     assert (layer.forward.name, layer.backward.name) == ("a", "b")
 
@@ -477,8 +441,7 @@ def test_final_states_of_both_directions_are_the_last_step(path, how):
     constants = [ints("all", 0, -1), *JOIN_CONSTANTS[1:]]
     constants = [constant for constant in constants if constant.name in used]
     save(path, nodes, [*weights, *constants, const("w", rand(2 * H, O))])
-    result, x = read_model(path), rand(5, 2, I)
-    close(run_float(result.network, x).y[-1], run(path, x))
+    result = check(path, at=-1)
     assert result.network.layers[0].backward.reversed_output
     assert any("use its last" in note for note in result.report.notes)
 
@@ -494,9 +457,9 @@ def test_final_states_of_two_nodes_of_opposite_directions(path):
         node("MatMul", "s w", "out"),
     ]
     save(path, nodes, [*w1, *w2, ints("i0", 0), const("w", rand(2 * H, O))])
-    network, x = read_model(path).network, rand(5, 2, I)
-    close(run_float(network, x).y[-1], run(path, x))
-    assert kinds(network) == ["bidirectional", "dense"] and network.layers[0].backward.reversed_output
+    result = check(path, at=-1)
+    assert kinds(result) == ["bidirectional", "dense"]
+    assert result.network.layers[0].backward.reversed_output
 
 
 def test_final_states_of_two_reverse_nodes_beside_one_forward_are_told_apart(path):
@@ -528,9 +491,9 @@ def test_a_model_that_gives_only_all_states_has_all_layers(path, state):
         node("Concat", f"{state}1 {state}2", "out", "c0", axis=0),
     ]
     save(path, nodes, [*w1, *w2, next(one for one in JOIN_CONSTANTS if one.name == "all")])
-    network, x = read_model(path).network, rand(5, 2, I)
-    assert kinds(network) == ["bidirectional", "bidirectional"]
-    close(np.stack(getattr(run_float(network, x), state)), run(path, x))
+    result, x = read_model(path), rand(5, 2, I)
+    assert kinds(result) == ["bidirectional", "bidirectional"]
+    close(np.stack(getattr(run_float(result.network, x), state)), run(path, x))
 
 
 @pytest.mark.parametrize("how", ["gather", "slice"])
@@ -566,17 +529,14 @@ def test_final_states_of_stacked_layers(path, how):
     used = {name for each in nodes for name in each.input}
     constants = [constant for constant in constants if constant.name in used]
     save(path, nodes, [*w1, *w2, *constants, const("w", rand(2 * H, O))])
-    network, x = read_model(path).network, rand(5, 2, I)
-    close(run_float(network, x).y[-1], run(path, x))
-    assert kinds(network) == ["bidirectional", "bidirectional", "dense"]
+    assert kinds(check(path, at=-1)) == ["bidirectional", "bidirectional", "dense"]
 
 
 def test_final_state_of_a_reverse_node_is_its_first_step(path):
     nodes, weights = lstm(y="", y_h="h", direction="reverse")
     nodes += [node("Squeeze", "h zero", "s"), node("Gemm", "s w", "out")]
     save(path, nodes, [*weights, ints("zero", 0), const("w", rand(H, O))])
-    result, x = read_model(path), rand(5, 2, I)
-    close(run_float(result.network, x).y[0], run(path, x))
+    result = check(path, at=0)
     assert any("use its first" in note for note in result.report.notes)
 
 
@@ -638,9 +598,7 @@ def test_average_that_the_core_does_not_compute(path, attributes, words):
 
 
 def test_attributes_that_are_not_read_are_refused(path):
-    nodes, weights = squeezed()
-    nodes += [node("ReduceSum", "s", "out", noop_with_empty_axes=1)]
-    save(path, nodes, weights)
+    after_lstm(path, [node("ReduceSum", "s", "out", noop_with_empty_axes=1)])
     refused(path, "ReduceSum node .*: attribute noop_with_empty_axes=1 must be 0")
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from support.lazy import nn
-from support.onnx_files import H, const, node, save, squeezed
+from support.onnx_files import H, after_lstm, const, node
 from support.packages import install
 
 import rtlstm
@@ -46,9 +46,8 @@ def offer(folder, monkeypatch, group, *points):
 
 @pytest.mark.parametrize("operator", ["LSTM", "Squeeze", "Shape", "Tanh", "MatMul"])
 def test_an_operator_of_rtlstms_cannot_be_offered(operator, tmp_path, monkeypatch):
-    nodes, weights = squeezed()
-    nodes += [node("Tanh", "s", "t"), node("MatMul", "t m", "out"), node("Shape", "out", "sizes")]
-    save(tmp_path / "model.onnx", nodes, [*weights, const("m", np.ones((H, 2), np.float32))])
+    nodes = [node("Tanh", "s", "t"), node("MatMul", "t m", "out"), node("Shape", "out", "sizes")]
+    after_lstm(tmp_path / "model.onnx", nodes, [const("m", np.ones((H, 2), np.float32))])
     assert rtlstm.read_model(tmp_path / "model.onnx")
     offer(tmp_path, monkeypatch, "rtlstm.onnx_operators", f"{operator} = acme:read")
     with pytest.raises(
@@ -64,9 +63,7 @@ def test_an_operator_of_rtlstms_cannot_be_offered(operator, tmp_path, monkeypatc
     [("Celu", "ONNX operator 'Celu' of acme 2.0"), ("Squeeze", "ONNX operator 'Squeeze' of rtlstm")],
 )
 def test_an_activation_cannot_be_another_operator_too(operator, already, tmp_path, monkeypatch):
-    nodes, weights = squeezed()
-    nodes += [node("Celu", "s", "out")]
-    save(tmp_path / "model.onnx", nodes, weights)
+    after_lstm(tmp_path / "model.onnx", [node("Celu", "s", "out")])
     offer(tmp_path, monkeypatch, "rtlstm.onnx_operators", "Celu = acme:read")
     ACTIVATIONS.add("mine", FunctionDefinition(formula=lambda x, a, b: x, onnx=operator))
     try:
@@ -87,9 +84,7 @@ def test_an_activation_cannot_be_another_operator_too(operator, already, tmp_pat
     ],
 )
 def test_an_operator_that_fails_is_named(cli, body, text, tmp_path, monkeypatch):
-    nodes, weights = squeezed()
-    nodes += [node("Celu", "s", "out")]
-    save(tmp_path / "model.onnx", nodes, weights)
+    after_lstm(tmp_path / "model.onnx", [node("Celu", "s", "out")])
     module = f"acme_{len(body)}"
     (tmp_path / f"{module}.py").write_text(f"read = lambda node: {body}\n")
     offer(tmp_path, monkeypatch, "rtlstm.onnx_operators", f"Celu = {module}:read")

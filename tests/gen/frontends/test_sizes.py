@@ -8,7 +8,20 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from support.onnx_files import OPSETS, H, call, const, ints, lstm, node, rand, save, save_with, squeezed
+from support.onnx_files import (
+    OPSETS,
+    H,
+    after_lstm,
+    call,
+    const,
+    ints,
+    lstm,
+    node,
+    rand,
+    save,
+    save_with,
+    squeezed,
+)
 
 from rtlstm.gen.frontends import inspect_model, read_model
 from rtlstm.spec.errors import ModelError
@@ -161,9 +174,8 @@ def test_matrices_of_wide_layers_are_counted(path):
     save(path, [node("Mul", "x k", "wide"), *nodes], weights, shape=("T", "N", size))
     assert inspect_model(path).input == "wide"
 
-    nodes, weights = squeezed()
-    nodes += [node("MatMul", "s k", "a", "first"), node("Relu", "a", "r"), node("Tanh", "r", "out", "last")]
-    save(path, nodes, [*weights, const("k", rand(H, size))])
+    nodes = [node("MatMul", "s k", "a", "first"), node("Relu", "a", "r"), node("Tanh", "r", "out", "last")]
+    after_lstm(path, nodes, [const("k", rand(H, size))])
     refuse(path, "'last'", f"{MAX_ELEMENTS:,} elements")
 
 
@@ -218,8 +230,7 @@ def test_external_data_of_another_size(path, entries, words):
 
 
 def test_saved_external_data_is_read(path):
-    nodes, weights = squeezed()
-    save(path, nodes, weights, ["s"])
+    after_lstm(path, [], (), ["s"])
     inside = read_model(path).network.layers[0].w_ih
     onnx.save_model(onnx.load(path), path, save_as_external_data=True, location="far.bin", size_threshold=0)
     assert path.with_name("far.bin").stat().st_size > 500
@@ -278,18 +289,13 @@ def test_state_through_a_chain(path):
 
 def test_sums_that_look_like_a_cell(path):
     """Every product might be a cell's h, and its gate's sum goes back through all others."""
-    nodes, weights = squeezed()
     sums = chain("Add", "first", "last", "a")
     for each in sums:
         each.input[1:] = [each.input[0]]
     gates = [node("Sigmoid", f"a{at}", f"g{at}", f"sigmoid{at}") for at in range(1, MANY, 2)]
     products = [node("Mul", f"g{at} g{at}", f"p{at}", f"mul{at}") for at in range(1, MANY, 2)]
-    save(
-        path,
-        [*nodes, node("MatMul", "s k", "first"), *sums, *gates, *products],
-        [*weights, const("k", rand(H, H))],
-        ["s"],
-    )
+    nodes = [node("MatMul", "s k", "first"), *sums, *gates, *products]
+    after_lstm(path, nodes, [const("k", rand(H, H))], ["s"])
     spend(path, limit=4)
 
 
