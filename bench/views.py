@@ -219,28 +219,24 @@ ESTIMATES = (
     Table(
         "Estimates compared with synthesis",
         lambda found: found["estimates"],
-        (
-            Field("build", "{name}"),
-            Field("device", "{device}"),
-            Figure("lanes x macs", "{lanes} x {macs}"),
-            Figure("LUTs", "{luts:,}"),
-            Figure("error", "{lut_error:+.1f} %"),
-            Figure("flip-flops", "{ffs:,}"),
-            Figure("error", "{ff_error:+.1f} %"),
-            Figure("multipliers", lambda each: _both(each["estimated_multipliers"], each["multipliers"])),
-            Figure("block RAMs", lambda each: _both(each["estimated_block_rams"], each["block_rams"])),
-        ),
+        Field("build", "{name}"),
+        Field("device", "{device}"),
+        Figure("lanes x macs", "{lanes} x {macs}"),
+        Figure("LUTs", "{luts:,}"),
+        Figure("error", "{lut_error:+.1f} %"),
+        Figure("flip-flops", "{ffs:,}"),
+        Figure("error", "{ff_error:+.1f} %"),
+        Figure("multipliers", lambda each: _both(each["estimated_multipliers"], each["multipliers"])),
+        Figure("block RAMs", lambda each: _both(each["estimated_block_rams"], each["block_rams"])),
     ),
     Table(
         "Factors",
         _factors,
-        (
-            Field("family", "{family}"),
-            Field("of", "{of}"),
-            Field("part", "{part}"),
-            Figure("now", "{now:g}"),
-            Figure("fitted to these builds", "{fitted:g}"),
-        ),
+        Field("family", "{family}"),
+        Field("of", "{of}"),
+        Field("part", "{part}"),
+        Figure("now", "{now:g}"),
+        Figure("fitted to these builds", "{fitted:g}"),
     ),
     Text(_largest_errors),
     Text(lambda found: None if found["passed"] else "FAILED: multipliers and block RAM must be exact"),
@@ -250,19 +246,15 @@ _SOAK = Values(
     lambda soak: (
         f"{soak['steps']:,} steps of 64 streams, faults in {100 * soak['rate']:g} % of frames each way"
     ),
-    (
-        Field("device", "{device}"),
-        Field("lost or run twice", lambda soak: abs(soak["executed"] - soak["steps"])),
-        Field("wrong", "{wrong:,}"),
-        Field(
-            "faults", lambda soak: ", ".join(f"{count:,} {name}" for name, count in soak["faults"].items())
-        ),
-        Field("requests, resent requests", "{requests:,}, {repeated:,}"),
-        Field("repeated responses", "{responses_again:,}"),
-        Field("frames damaged at the host, dropped by the device", "{damaged:,}, {dropped:,}"),
-        Field("resumed sessions, reopened ports", "{resumed:,}, {reopened:,}"),
-        Field("seconds of the port, of this machine", "{port_seconds:,.1f}, {wall_seconds:,.0f}"),
-    ),
+    Field("device", "{device}"),
+    Field("lost or run twice", lambda soak: abs(soak["executed"] - soak["steps"])),
+    Field("wrong", "{wrong:,}"),
+    Field("faults", lambda soak: ", ".join(f"{count:,} {name}" for name, count in soak["faults"].items())),
+    Field("requests, resent requests", "{requests:,}, {repeated:,}"),
+    Field("repeated responses", "{responses_again:,}"),
+    Field("frames damaged at the host, dropped by the device", "{damaged:,}, {dropped:,}"),
+    Field("resumed sessions, reopened ports", "{resumed:,}, {reopened:,}"),
+    Field("seconds of the port, of this machine", "{port_seconds:,.1f}, {wall_seconds:,.0f}"),
     holder=lambda found: found["soak"],
     right=True,
 )
@@ -271,14 +263,12 @@ LINK = (
     Table(
         "The serial link at 3 Mbaud, simulated",
         lambda found: found["efficiency"],
-        (
-            Field("steps of", "{name}"),
-            Figure("latency", lambda each: f"{1e3 * each['latency_seconds']:g} ms"),
-            Figure("payload efficiency", lambda each: f"{100 * each['payload_share']:.1f} %"),
-            Figure("steps/s", "{steps_per_second:,.0f}"),
-            Figure("of the maximum", lambda each: f"{100 * each['port_use']:.1f} %"),
-            Figure("processor us a step", "{processor_us_per_step:.0f}"),
-        ),
+        Field("steps of", "{name}"),
+        Figure("latency", lambda each: f"{1e3 * each['latency_seconds']:g} ms"),
+        Figure("payload efficiency", lambda each: f"{100 * each['payload_share']:.1f} %"),
+        Figure("steps/s", "{steps_per_second:,.0f}"),
+        Figure("of the maximum", lambda each: f"{100 * each['port_use']:.1f} %"),
+        Figure("processor us a step", "{processor_us_per_step:.0f}"),
     ),
     _SOAK,
     Text(
@@ -297,20 +287,16 @@ BOARDS = (
     Table(
         "The driver's processor time of a step, over the socket of a simulated board: us",
         lambda found: found["software"],
-        (
-            Field("link", "{link}"),
-            Figure("alone", "{alone_us:.1f}"),
-            Figure("of many", "{batch_us:.1f}"),
-        ),
+        Field("link", "{link}"),
+        Figure("alone", "{alone_us:.1f}"),
+        Figure("of many", "{batch_us:.1f}"),
     ),
     Table(
         "A step on one core of this processor: us",
         lambda found: [{"name": each["name"], **time} for each in found["networks"] for time in each["cpu"]],
-        (
-            Field("network", "{name}"),
-            Field("engine", "{engine}"),
-            *(Figure(part, _cpu_part(part)) for part in ("mean", "p50", "p99")),
-        ),
+        Field("network", "{name}"),
+        Field("engine", "{engine}"),
+        *(Figure(part, _cpu_part(part)) for part in ("mean", "p50", "p99")),
     ),
     Table(
         "A step on boards: alone, in us, and steps a second of many at once",
@@ -319,7 +305,8 @@ BOARDS = (
             for each in found["networks"]
             for row in link_rows(each["boards"])
         ],
-        (Field("network", "{network}"), *BOARD_COLUMNS),
+        Field("network", "{network}"),
+        *BOARD_COLUMNS,
     ),
     Text(lambda found: "\n".join(each["verdict"] for each in found["networks"])),
 )
@@ -330,25 +317,21 @@ STAC = (
         "Latency on chip in us, by the exact schedule, at the clock of a core with one stream; instances "
         "share a core, their inputs come at once",
         _instances,
-        (
-            Field("network", "{network}"),
-            Figure("MHz", "{mhz}"),
-            Figure("instances", "{instances}"),
-            Field("state", "{state}"),
-            Figure("p50", "{p50}"),
-            Figure("p99", "{p99}"),
-            Figure("max", "{max}"),
-        ),
+        Field("network", "{network}"),
+        Figure("MHz", "{mhz}"),
+        Figure("instances", "{instances}"),
+        Field("state", "{state}"),
+        Figure("p50", "{p50}"),
+        Figure("p99", "{p99}"),
+        Figure("max", "{max}"),
     ),
     Table(
         "Error of the outputs of a window against float64",
         lambda found: found["shapes"],
-        (
-            Field("network", "{name}"),
-            Figure("steps", "{steps}"),
-            Figure("rms", "{rms_error:.3g}"),
-            Figure("largest", "{largest_error:.3g}"),
-        ),
+        Field("network", "{name}"),
+        Figure("steps", "{steps}"),
+        Figure("rms", "{rms_error:.3g}"),
+        Figure("largest", "{largest_error:.3g}"),
     ),
 )
 
@@ -357,30 +340,26 @@ ACCURACY = (
     Table(
         "Accuracy of rounded networks",
         _widths,
-        (
-            Field("network", lambda row: row[0].name),
-            Field("metric", lambda row: row[0].metric),
-            Figure("float", lambda row: f"{row[0].in_float:.4g}"),
-            Figure("weights", lambda row: row[1]),
-            _cost("16-bit data", "rounded", 16),
-            _cost("finetuned", "finetuned", 16),
-            _cost("8-bit data", "rounded", 8),
-            _cost("finetuned", "finetuned", 8),
-            _cost("weights alone", "weights alone", None),
-            _cost("int8, tensor", "exact int8, per tensor", 8),
-            _cost("int8, channel", "exact int8, per channel", 8),
-            _cost("onnxruntime, tensor", "onnxruntime, per tensor", 8),
-            _cost("onnxruntime, channel", "onnxruntime, per channel", 8),
-        ),
+        Field("network", lambda row: row[0].name),
+        Field("metric", lambda row: row[0].metric),
+        Figure("float", lambda row: f"{row[0].in_float:.4g}"),
+        Figure("weights", lambda row: row[1]),
+        _cost("16-bit data", "rounded", 16),
+        _cost("finetuned", "finetuned", 16),
+        _cost("8-bit data", "rounded", 8),
+        _cost("finetuned", "finetuned", 8),
+        _cost("weights alone", "weights alone", None),
+        _cost("int8, tensor", "exact int8, per tensor", 8),
+        _cost("int8, channel", "exact int8, per channel", 8),
+        _cost("onnxruntime, tensor", "onnxruntime, per tensor", 8),
+        _cost("onnxruntime, channel", "onnxruntime, per channel", 8),
     ),
     Table(
         "Networks on which 8-bit weights are worse than int8, by the metric, then by the error",
         lambda found: found["comparisons"],
-        (
-            Field("data", "{data_bits} bits"),
-            Field("int8's scales", "{scales}"),
-            Field("worse", _worse),
-        ),
+        Field("data", "{data_bits} bits"),
+        Field("int8's scales", "{scales}"),
+        Field("worse", _worse),
     ),
 )
 
@@ -389,86 +368,76 @@ BENCH = (
     Table(
         "One step in hardware: cycles, simulated unless marked with *, and us at MHz, ~ if estimated",
         _shapes,
-        (
-            Field("network", "{name}"),
-            Figure("MAC", lambda shape: shape.recurrent_macs + shape.dense_macs),
-            Figure("lanes x macs", _size),
-            Field("pipeline", "{hardware.pipeline}"),
-            Figure("latency", lambda shape: f"{shape.hardware.predicted_latency:,}{_mark(shape)}"),
-            Figure("array", "{hardware.array_cycles:,}"),
-            Figure(
-                "overhead",
-                lambda shape: "+".join(str(layer.overhead_cycles) for layer in shape.hardware.layers),
-            ),
-            Figure("interval", lambda shape: f"{shape.hardware.predicted_interval:,}{_mark(shape)}"),
-            Figure("use", _use),
-            Figure("MHz", lambda shape: _clock(shape.clock)),
-            Figure("latency us", lambda shape: _short(shape.latency_us)),
-            Figure("interval us", lambda shape: _short(shape.interval_us)),
+        Field("network", "{name}"),
+        Figure("MAC", lambda shape: shape.recurrent_macs + shape.dense_macs),
+        Figure("lanes x macs", _size),
+        Field("pipeline", "{hardware.pipeline}"),
+        Figure("latency", lambda shape: f"{shape.hardware.predicted_latency:,}{_mark(shape)}"),
+        Figure("array", "{hardware.array_cycles:,}"),
+        Figure(
+            "overhead",
+            lambda shape: "+".join(str(layer.overhead_cycles) for layer in shape.hardware.layers),
         ),
+        Figure("interval", lambda shape: f"{shape.hardware.predicted_interval:,}{_mark(shape)}"),
+        Figure("use", _use),
+        Figure("MHz", lambda shape: _clock(shape.clock)),
+        Figure("latency us", lambda shape: _short(shape.latency_us)),
+        Figure("interval us", lambda shape: _short(shape.interval_us)),
     ),
     Table(
         "One step on one core of this processor, state carried: us",
         _shapes,
-        (
-            Field("network", "{name}"),
-            *(
-                Figure(f"{engine} {part}", _time(engine, f"{part}_us"))
-                for engine in ("onnxruntime", "torch")
-                for part in ("p50", "p99")
-            ),
-            Figure("in hardware", lambda shape: f"{_short(shape.latency_us)} at {_clock(shape.clock)} MHz"),
-            Field("pipeline", "{hardware.pipeline}"),
+        Field("network", "{name}"),
+        *(
+            Figure(f"{engine} {part}", _time(engine, f"{part}_us"))
+            for engine in ("onnxruntime", "torch")
+            for part in ("p50", "p99")
         ),
+        Figure("in hardware", lambda shape: f"{_short(shape.latency_us)} at {_clock(shape.clock)} MHz"),
+        Field("pipeline", "{hardware.pipeline}"),
     ),
     Table(
         "The same in a C++ loop; mean: step after step; ready: input to output with W_hh h computed before",
         _shapes,
-        (
-            Field("network", "{name}"),
-            *(
-                Figure(f"{name} {part}", _time(engine, f"{part}_us"))
-                for name, engine in _LOOPS.items()
-                for part in ("mean", "p99", "ready")
-            ),
-            Figure("int8 rms error", _error),
-            *(
-                Figure(f"hardware {part}", _ours(name))
-                for part, name in (("mean", "interval_us"), ("ready", "latency_us"))
-            ),
-            Field("pipeline", "{hardware.pipeline}"),
+        Field("network", "{name}"),
+        *(
+            Figure(f"{name} {part}", _time(engine, f"{part}_us"))
+            for name, engine in _LOOPS.items()
+            for part in ("mean", "p99", "ready")
         ),
+        Figure("int8 rms error", _error),
+        *(
+            Figure(f"hardware {part}", _ours(name))
+            for part, name in (("mean", "interval_us"), ("ready", "latency_us"))
+        ),
+        Field("pipeline", "{hardware.pipeline}"),
     ),
     Text(_kernels),
     Text(_why),
     Table(
         "Published figures of others, on their devices, beside ours: on chip, without a host",
         _anchors,
-        (
-            Field("network", lambda row: row[0].name if row[0] else f"({row[1].network})"),
-            Field("who", lambda row: row[1].who),
-            Field("device", lambda row: row[1].device),
-            Figure("MHz", lambda row: None if row[1].clock_mhz is None else f"{row[1].clock_mhz:g}"),
-            Field("timed", lambda row: f"{row[1].timed}, a {row[1].unit}"),
-            Figure("us", lambda row: row[1].figure),
-            Figure("ours", _our_time),
-            Figure("at MHz", lambda row: _clock(row[0].clock) if row[0] else None),
-            Field("pipeline", lambda row: row[0].hardware.pipeline if row[0] else None),
-            Field("source", lambda row: f"{row[1].source} ({row[1].kind})"),
-        ),
+        Field("network", lambda row: row[0].name if row[0] else f"({row[1].network})"),
+        Field("who", lambda row: row[1].who),
+        Field("device", lambda row: row[1].device),
+        Figure("MHz", lambda row: None if row[1].clock_mhz is None else f"{row[1].clock_mhz:g}"),
+        Field("timed", lambda row: f"{row[1].timed}, a {row[1].unit}"),
+        Figure("us", lambda row: row[1].figure),
+        Figure("ours", _our_time),
+        Figure("at MHz", lambda row: _clock(row[0].clock) if row[0] else None),
+        Field("pipeline", lambda row: row[0].hardware.pipeline if row[0] else None),
+        Field("source", lambda row: f"{row[1].source} ({row[1].kind})"),
     ),
     Table(
         "Goals of the project",
         lambda found: found["targets"],
-        (
-            Field("", "{what}"),
-            Figure("found", lambda target: "-" if target["value"] is None else f"{target['value']:,.4g}"),
-            Field("", "{unit}"),
-            Field("must", "{must}"),
-            Field("aim", "{aim}"),
-            Field("verdict", "{verdict}"),
-            Field("", "{note}"),
-        ),
+        Field("", "{what}"),
+        Figure("found", lambda target: "-" if target["value"] is None else f"{target['value']:,.4g}"),
+        Field("", "{unit}"),
+        Field("must", "{must}"),
+        Field("aim", "{aim}"),
+        Field("verdict", "{verdict}"),
+        Field("", "{note}"),
     ),
     Text(_conclusion),
 )

@@ -227,12 +227,10 @@ _BITSTREAM = (
     Table(
         "The whole design on {target[device]}",
         lambda found: _bitstream(found).uses[:_SHOWN],
-        (
-            Field("resource", "{name}"),
-            Figure("taken", "{used:,}"),
-            Figure("there", "{available:,}"),
-            Figure("share", "{share:g} %"),
-        ),
+        Field("resource", "{name}"),
+        Figure("taken", "{used:,}"),
+        Figure("there", "{available:,}"),
+        Figure("share", "{share:g} %"),
     ),
     Text(_seeds),
     Text(

@@ -165,7 +165,7 @@ def _sizes(estimated: bool) -> Table:
         record = _implementation(found)
         return f"On {record.label}: the core{'s' * (record.cores > 1)} alone"
 
-    return Table(title, rows, columns)
+    return Table(title, rows, *columns)
 
 
 def _seeds(found: Found) -> list[Found]:
@@ -199,16 +199,16 @@ _IMPLEMENTATION = (
     Table(
         "Place and route, aiming at {implementation[target_mhz]:g} MHz; each seed is another placement",
         _seeds,
-        (
-            Figure("seed", "{name}"),
-            Figure("clock", "{fmax_mhz:.1f} MHz"),
-            Figure("seconds", lambda seed: "stored" if seed["stored"] else f"{seed['seconds']:.0f}"),
-        ),
+        Figure("seed", "{name}"),
+        Figure("clock", "{fmax_mhz:.1f} MHz"),
+        Figure("seconds", lambda seed: "stored" if seed["stored"] else f"{seed['seconds']:.0f}"),
     ),
     Table(
         "Seeds",
         lambda found: _medians(_routed(found)),
-        (Field("", "{what}"), Figure("median", "{median}"), Figure("best", "{best}")),
+        Field("", "{what}"),
+        Figure("median", "{median}"),
+        Figure("best", "{best}"),
     ),
     _on_routed(_estimated_clock),
     _on_routed(_limit),
@@ -216,12 +216,10 @@ _IMPLEMENTATION = (
     Table(
         "Slowest paths by family (median seed)",
         lambda found: _implementation(found).path_families,
-        (
-            Field("from", "{start}"),
-            Field("to", "{end}"),
-            Figure("slowest", "{delay_ns:.2f} ns"),
-            Figure("ends", "{ends:,}"),
-        ),
+        Field("from", "{start}"),
+        Field("to", "{end}"),
+        Figure("slowest", "{delay_ns:.2f} ns"),
+        Figure("ends", "{ends:,}"),
     ),
     _on_routed(_verdict),
     _on_routed(_stored),

@@ -281,14 +281,14 @@ class Text:
         return None if text is None else plain(text, lines=True)
 
 
-@dataclass(frozen=True)
 class Table:
-    """A row for each of some objects, a column for each field; both are left out where there is nothing."""
+    """A row for each of some objects, a column for each field; both are left out where there is nothing.
 
-    title: Reading
-    rows: Callable[[Found], Iterable[Any]]
-    """The objects, of the JSON object."""
-    columns: Sequence[Field]
+    ``rows`` gives the objects, of the JSON object.
+    """
+
+    def __init__(self, title: Reading, rows: Callable[[Found], Iterable[Any]], *columns: Field) -> None:
+        self.title, self.rows, self.columns = title, rows, columns
 
     def text(self, found: Found) -> str | None:
         """Return title and table."""
@@ -302,16 +302,21 @@ class Table:
         return render_table(write_value(self.title, found) or "", columns, rows)
 
 
-@dataclass(frozen=True)
 class Values:
-    """A row for each field of one object; a field without a value is left out."""
+    """A row for each field of one object; a field without a value is left out.
 
-    title: Reading
-    fields: Sequence[Field]
-    holder: Callable[[Found], Any] = lambda found: found
-    """The object, of the JSON object; None leaves all of it out."""
-    right: bool = False
-    """Align the values to the right."""
+    ``holder`` gives the object, of the JSON object; None leaves all of it out. ``right`` aligns the values to
+    the right.
+    """
+
+    def __init__(
+        self,
+        title: Reading,
+        *fields: Field,
+        holder: Callable[[Found], Any] = lambda found: found,
+        right: bool = False,
+    ) -> None:
+        self.title, self.fields, self.holder, self.right = title, fields, holder, right
 
     def text(self, found: Found) -> str | None:
         """Return title, names and values."""

@@ -159,7 +159,7 @@ def _verdict(each: Found) -> str:
 
 def _figures(at: int) -> Values:
     """The section of the result with this number."""
-    return Values("{model} ({package})", _FIELDS, holder=lambda found: found["results"][at])
+    return Values("{model} ({package})", *_FIELDS, holder=lambda found: found["results"][at])
 
 
 _FIELDS = (
@@ -182,12 +182,10 @@ _MODELS = (
     Table(
         "Published models",
         lambda found: found["models"],
-        (
-            Field("name", "{name}"),
-            Field("what it does", "{does}"),
-            Field("network", "{network}"),
-            Field("package", "{package}"),
-            Field("licence", "{licence}"),
-        ),
+        Field("name", "{name}"),
+        Field("what it does", "{does}"),
+        Field("network", "{network}"),
+        Field("package", "{package}"),
+        Field("licence", "{licence}"),
     ),
 )

@@ -424,12 +424,12 @@ def test_nothing_is_left_out_or_empty() -> None:
     """Lines, tables and rows of names and values are left out where there is nothing, cells are empty."""
     names = (Field("a", "{a:,}"), Field("b", lambda each: each["b"], right=True))
     result = Result({"rows": [{"a": 1234, "b": None}, {"a": 5, "b": 6789}], "none": []})
-    (table,) = result.texts((Text(lambda _: None), Table("T", lambda found: found["rows"], names)))
+    (table,) = result.texts((Text(lambda _: None), Table("T", lambda found: found["rows"], *names)))
     assert [line.split() for line in table.splitlines()[1:]][2:] == [["1,234"], ["5", "6,789"]]
-    assert not list(result.texts((Table("T", lambda found: found["none"], names),)))
-    (values,) = result.texts((Values("V", names, holder=lambda found: found["rows"][0]),))
+    assert not list(result.texts((Table("T", lambda found: found["none"], *names),)))
+    (values,) = result.texts((Values("V", *names, holder=lambda found: found["rows"][0]),))
     assert [line.split() for line in values.splitlines()] == [["V"], ["a", "1,234"]]
-    assert not list(result.texts((Values("V", names, holder=lambda _: None),)))
+    assert not list(result.texts((Values("V", *names, holder=lambda _: None),)))
 
 
 def test_fields_of_mappings_and_records() -> None:
