@@ -223,18 +223,13 @@ class Prepared(torch.nn.Module):
         given: dict[str, Any] = {"device": None, "weight_normalisation": False, "train_ranges": False}
         given |= {"begins": (), "input_offsets": [], "choice_limits": ()} | state
         given["settings"] = QuantizationSettings(**given["settings"]).model_dump(mode="json")
-        for name in ("settings", "weight_bits", "device", "weight_normalisation", "train_ranges"):
+        options = ("settings", "weight_bits", "device", "weight_normalisation", "train_ranges")
+        for name in (*options, "input_factors", "input_offsets"):
             if (saved := given[name]) != here[name]:
+                alike, those = ("options", "those") if name in options else ("calibration data", "the data")
                 raise ConfigurationError(
-                    "a checkpoint must be of a model that was prepared with the same options, but its "
-                    f"{name} are {saved} and here {here[name]}; prepare the model with those of the "
-                    "first run"
-                )
-        for name in ("input_factors", "input_offsets"):
-            if (saved := given[name]) != here[name]:
-                raise ConfigurationError(
-                    "a checkpoint must be of a model that was prepared with the same calibration data, but "
-                    f"its {name} are {saved} and here {here[name]}; prepare the model with the data of the "
+                    f"a checkpoint must be of a model that was prepared with the same {alike}, but its "
+                    f"{name} are {saved} and here {here[name]}; prepare the model with {those} of the "
                     "first run"
                 )
         self._adopt(

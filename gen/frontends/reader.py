@@ -567,12 +567,9 @@ class _Reader:
         if not self._compute_front(source, tensor, upstream - before):
             raise ModelError(f"nothing of the core is between {source!r} and {tensor!r}: begin at the latter")
         nodes = self._leave(before)
-        if nodes:
-            note = (
-                f"{len(nodes)} nodes before {source!r} stay outside of the core, for the host to compute: "
-                f"{listed(node.kind for node in nodes)}{self.front_problem}"
-            )
-            self.report.note("; ".join(filter(None, [note, self.graph.words.split])))
+        self._note_outside(
+            nodes, f"{source!r}", f", for the host to compute: {listed(node.kind for node in nodes)}"
+        )
 
     def _names_to(self, tensor: str, upstream: set[int]) -> list[str]:
         """What ``begin`` may name on the way to a tensor and what it is made of, the nearest first."""
@@ -715,19 +712,18 @@ class _Reader:
                 self.report.node(node.label, node.kind, "outside", "before the core")
         return nodes
 
+    def _note_outside(self, nodes: list[Node], end: str, told: str) -> None:
+        if nodes:
+            note = f"{len(nodes)} nodes before {end} stay outside of the core{told}{self.front_problem}"
+            self.report.note("; ".join(filter(None, [note, self.graph.words.split])))
+
     def _begin_at(self, tensor: str, upstream: set[int]) -> None:
         """Begin with the first recurrent nodes; nodes before them stay outside."""
         self.frames = 1
         rank = len(self.graph.nodes[self.first[0]].attributes["axes"])
         self._begin_with(tensor, Value(Flow.begin(), Axes.unknown(rank)))
         self.report.input = tensor
-        nodes = self._leave(upstream)
-        if nodes:
-            note = (
-                f"{len(nodes)} nodes before the first recurrent layer stay outside of the core: its input is "
-                f"{tensor!r}{self.front_problem}"
-            )
-            self.report.note("; ".join(filter(None, [note, self.graph.words.split])))
+        self._note_outside(self._leave(upstream), "the first recurrent layer", f": its input is {tensor!r}")
         for index in sorted(upstream):
             self._measure(index)
         for index in self.first:
