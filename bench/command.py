@@ -10,7 +10,7 @@ import typer
 from rtlstm.bench.views import ACCURACY, BENCH, BOARD, BOARDS, ESTIMATES, LINK, STAC
 from rtlstm.cli.boards import BOARDS_NOTE
 from rtlstm.cli.console import Console
-from rtlstm.cli.options import DebugOption, JsonOption, SchedulerOption
+from rtlstm.cli.options import SchedulerOption, command
 from rtlstm.cli.results import View
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ _BUSY = 0.5
 """Load average above which times are not to be trusted."""
 
 
+@command()
 def bench(
+    console: Console,
     shapes: Annotated[
         list[str] | None, typer.Argument(metavar="[NETWORK]...", help="Networks to measure. Default: all.")
     ] = None,
@@ -133,8 +135,6 @@ def bench(
         ),
     ] = None,
     scheduler: SchedulerOption = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Measure cycles, CPU times and the tools themselves, and show published figures beside them.
 
@@ -142,86 +142,85 @@ def bench(
     multipliers or block RAM differs from synthesis, or if a step of --link differs from the golden model.
     Networks and sessions that were finished before an interruption are not done again.
     """
-    with Console(as_json, debug) as console:
-        from rtlstm.bench.benchmark import Plan, run_bench
-        from rtlstm.bench.shapes import find_shapes
-        from rtlstm.spec.errors import ConfigurationError
-        from rtlstm.spec.files import check_writable
+    from rtlstm.bench.benchmark import Plan, run_bench
+    from rtlstm.bench.shapes import find_shapes
+    from rtlstm.spec.errors import ConfigurationError
+    from rtlstm.spec.files import check_writable
 
-        for file in (save, csv):
-            if file is not None:
-                check_writable(file)
-        files = _Files(save, csv)
-        if not 0 < clock < 1e5:
-            raise ConfigurationError(f"--clock must be a frequency in MHz, more than 0, not {clock:g}")
-        given = {
-            "--accuracy": accuracy,
-            "--boards": boards,
-            "--device": device,
-            "--estimates": estimates,
-            "--goals": goals,
-            "--link": link,
-            "--no-rtl": no_rtl,
-            "--profile": profile,
-            "--quick": quick,
-        }
-        for what, others in _WITHOUT.items():
-            if given[what] and any(given[each] for each in others):
-                why = "is for networks" if what == "--goals" else "is a measurement of its own"
-                raise ConfigurationError(f"{what} {why}: leave out {', '.join(others)}")
-        if finetuned and not accuracy:
-            raise ConfigurationError("--finetuned needs --accuracy: give both, or leave out --finetuned")
-        if finetuned and quick:
-            raise ConfigurationError(
-                "--finetuned is for weights of 4 to 2 bits, which --quick leaves out: leave out one of both"
-            )
-        alone = estimates or boards or board is not None or profile is not None
-        if alone and (workers is not None or scheduler is not None):
-            raise ConfigurationError(
-                "--workers and --scheduler are for networks and for --link: leave out --estimates, --board, "
-                "--boards and --profile"
-            )
-        if workers is None and scheduler is None:
-            workers = 1
-        spread: _Spread = {"workers": workers, "scheduler": scheduler}
-        if estimates:
-            if shapes:
-                raise ConfigurationError("--estimates has builds of its own: leave out the networks")
-            _estimates(console, quick, files)
-            return
-        if link:
-            if shapes:
-                raise ConfigurationError("--link has builds of its own: leave out the networks")
-            if board is None:
-                _link(console, quick, files, output / "link.journal", spread)
-            else:
-                _board(console, board, quick, files)
-            return
-        if board is not None:
-            raise ConfigurationError("--board needs --link: give both, or leave out --board")
-        if boards:
-            _boards(console, shapes, output, quick, files)
-            return
-        if accuracy:
-            _accuracy(console, shapes, output, quick, finetuned, files, spread)
-            return
-        if profile is not None:
-            _profile(console, shapes, output, tuple(device or ()), clock, files)
-            return
-        plan = Plan(
-            shapes=find_shapes(shapes),
-            folder=output,
-            quick=quick,
-            rtl=not no_rtl,
-            goals=goals,
-            devices=tuple(device or ()),
-            assumed_mhz=clock,
-            **spread,
+    for file in (save, csv):
+        if file is not None:
+            check_writable(file)
+    files = _Files(save, csv)
+    if not 0 < clock < 1e5:
+        raise ConfigurationError(f"--clock must be a frequency in MHz, more than 0, not {clock:g}")
+    given = {
+        "--accuracy": accuracy,
+        "--boards": boards,
+        "--device": device,
+        "--estimates": estimates,
+        "--goals": goals,
+        "--link": link,
+        "--no-rtl": no_rtl,
+        "--profile": profile,
+        "--quick": quick,
+    }
+    for what, others in _WITHOUT.items():
+        if given[what] and any(given[each] for each in others):
+            why = "is for networks" if what == "--goals" else "is a measurement of its own"
+            raise ConfigurationError(f"{what} {why}: leave out {', '.join(others)}")
+    if finetuned and not accuracy:
+        raise ConfigurationError("--finetuned needs --accuracy: give both, or leave out --finetuned")
+    if finetuned and quick:
+        raise ConfigurationError(
+            "--finetuned is for weights of 4 to 2 bits, which --quick leaves out: leave out one of both"
         )
-        with console.progress() as progress:
-            result = run_bench(plan, progress)
-        _finish(console, BENCH, result.passed, files, result.model_dump(mode="json"), "shapes")
-        _note_marks(console, result)
+    alone = estimates or boards or board is not None or profile is not None
+    if alone and (workers is not None or scheduler is not None):
+        raise ConfigurationError(
+            "--workers and --scheduler are for networks and for --link: leave out --estimates, --board, "
+            "--boards and --profile"
+        )
+    if workers is None and scheduler is None:
+        workers = 1
+    spread: _Spread = {"workers": workers, "scheduler": scheduler}
+    if estimates:
+        if shapes:
+            raise ConfigurationError("--estimates has builds of its own: leave out the networks")
+        _estimates(console, quick, files)
+        return
+    if link:
+        if shapes:
+            raise ConfigurationError("--link has builds of its own: leave out the networks")
+        if board is None:
+            _link(console, quick, files, output / "link.journal", spread)
+        else:
+            _board(console, board, quick, files)
+        return
+    if board is not None:
+        raise ConfigurationError("--board needs --link: give both, or leave out --board")
+    if boards:
+        _boards(console, shapes, output, quick, files)
+        return
+    if accuracy:
+        _accuracy(console, shapes, output, quick, finetuned, files, spread)
+        return
+    if profile is not None:
+        _profile(console, shapes, output, tuple(device or ()), clock, files)
+        return
+    plan = Plan(
+        shapes=find_shapes(shapes),
+        folder=output,
+        quick=quick,
+        rtl=not no_rtl,
+        goals=goals,
+        devices=tuple(device or ()),
+        assumed_mhz=clock,
+        **spread,
+    )
+    with console.progress() as progress:
+        result = run_bench(plan, progress)
+    _finish(console, BENCH, result.passed, files, result.model_dump(mode="json"), "shapes")
+    _note_marks(console, result)
 
 
 def _finish(

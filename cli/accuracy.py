@@ -13,11 +13,9 @@ from rtlstm.cli.data import load_array, load_inputs, load_lengths, load_state
 from rtlstm.cli.options import (
     BatchFirstOption,
     BuildArgument,
-    DebugOption,
-    JsonOption,
     LengthsOption,
     PadOption,
-    takes_options,
+    command,
 )
 from rtlstm.cli.results import Field, Figure, Found, Table, Text
 from rtlstm.gen.frontends.reading import ReadOptions
@@ -27,8 +25,9 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.record import option_text
 
 
-@takes_options(ReadOptions)
+@command(ReadOptions)
 def accuracy(
+    console: Console,
     folder: BuildArgument,
     *,
     input_file: Annotated[
@@ -87,68 +86,65 @@ def accuracy(
             help="Write the page to this file. Default: the build's report.html.",
         ),
     ] = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Measure a build's errors against float: per layer and step, what causes them, and what would help."""
-    with Console(as_json, debug) as console:
-        from rtlstm.gen.builds.accuracy import measure_build
+    from rtlstm.gen.builds.accuracy import measure_build
 
-        manifest = Manifest.load(folder)
-        if page is not None:
-            check_writable(page)
-        if options and model is None:
-            given = option_text(options)
-            raise ConfigurationError(f"{given} says how a model is read: give --model, too, or leave it out")
-        if calibration is not None and model is None:
-            raise ConfigurationError("--calibrate is for other widths of a model: give --model, too")
-        x = load_inputs(input_file, "the input")
-        data = None if calibration is None else load_inputs(calibration, "the calibration data")
-        known = None if labels is None else load_array(labels, "the labels", "y")
-        valid = load_lengths(lengths)
-        with console.progress() as progress:
-            found = measure_build(
-                folder,
-                x,
-                model=model,
-                calibration=data,
-                calibration_lengths=load_lengths(calibration_lengths),
-                calibration_state=None if calibration_state is None else load_state(calibration_state),
-                reading=ReadOptions(**options),
-                labels=known,
-                lengths=valid,
-                state=None if state is None else load_state(state),
-                batch_first=batch_first,
-                pad=pad,
-                page=page,
-                progress=progress,
-            )
-        fields = found.model_dump(mode="json")
-        for each, width in zip(fields["widths"], found.widths, strict=True):
-            each["flag"] = width.change_text
-        console.show(
-            _ERRORS,
-            name=manifest.name,
-            input=str(input_file),
-            page=str(page or folder / "report.html"),
-            **fields,
+    manifest = Manifest.load(folder)
+    if page is not None:
+        check_writable(page)
+    if options and model is None:
+        given = option_text(options)
+        raise ConfigurationError(f"{given} says how a model is read: give --model, too, or leave it out")
+    if calibration is not None and model is None:
+        raise ConfigurationError("--calibrate is for other widths of a model: give --model, too")
+    x = load_inputs(input_file, "the input")
+    data = None if calibration is None else load_inputs(calibration, "the calibration data")
+    known = None if labels is None else load_array(labels, "the labels", "y")
+    valid = load_lengths(lengths)
+    with console.progress() as progress:
+        found = measure_build(
+            folder,
+            x,
+            model=model,
+            calibration=data,
+            calibration_lengths=load_lengths(calibration_lengths),
+            calibration_state=None if calibration_state is None else load_state(calibration_state),
+            reading=ReadOptions(**options),
+            labels=known,
+            lengths=valid,
+            state=None if state is None else load_state(state),
+            batch_first=batch_first,
+            pad=pad,
+            page=page,
+            progress=progress,
         )
-        for text in found.remarks:
-            console.note(text)
-        if found.advice is not None:
-            files = {"": calibration, "-lengths": calibration_lengths, "-state": calibration_state}
-            named = [f"--calibrate{flag} {shlex.quote(str(value))}" for flag, value in files.items() if value]
-            its_pad = pad if calibration_lengths and pad != "back" else None
-            order = {"batch_first": batch_first, "pad": its_pad}
-            chosen = {**options, **found.advice.options, **(order if named else {})}
-            typed = [as_typed(name, value) for name, value in chosen.items() if value is not None]
-            words = ["rtlstm generate", shlex.quote(str(model)), "-o", shlex.quote(str(folder))]
-            console.next = " ".join([*words, *typed, *named])
-        if model is None:
-            console.note(
-                "the build holds rounded weights alone: give --model MODEL to see what rounding them costs, "
-                "and which width to change"
-            )
+    fields = found.model_dump(mode="json")
+    for each, width in zip(fields["widths"], found.widths, strict=True):
+        each["flag"] = width.change_text
+    console.show(
+        _ERRORS,
+        name=manifest.name,
+        input=str(input_file),
+        page=str(page or folder / "report.html"),
+        **fields,
+    )
+    for text in found.remarks:
+        console.note(text)
+    if found.advice is not None:
+        files = {"": calibration, "-lengths": calibration_lengths, "-state": calibration_state}
+        named = [f"--calibrate{flag} {shlex.quote(str(value))}" for flag, value in files.items() if value]
+        its_pad = pad if calibration_lengths and pad != "back" else None
+        order = {"batch_first": batch_first, "pad": its_pad}
+        chosen = {**options, **found.advice.options, **(order if named else {})}
+        typed = [as_typed(name, value) for name, value in chosen.items() if value is not None]
+        words = ["rtlstm generate", shlex.quote(str(model)), "-o", shlex.quote(str(folder))]
+        console.next = " ".join([*words, *typed, *named])
+    if model is None:
+        console.note(
+            "the build holds rounded weights alone: give --model MODEL to see what rounding them costs, "
+            "and which width to change"
+        )
 
 
 def _short(value: float | None) -> str | None:

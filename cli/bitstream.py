@@ -9,7 +9,7 @@ import typer
 
 from rtlstm.cli.commands import next_command
 from rtlstm.cli.console import Console
-from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption, takes_options
+from rtlstm.cli.options import BuildArgument, command
 from rtlstm.cli.results import Field, Figure, Found, Table, Text
 from rtlstm.gen.builds.command_options import BitstreamOptions, BoardOptions
 from rtlstm.spec.errors import BuildError, ConfigurationError
@@ -30,48 +30,46 @@ _PAUSE = 0.002
 """Longest pause with faults on the port, in the board's seconds: a simulator takes half a minute for one."""
 
 
-@takes_options(BoardOptions, BitstreamOptions)
+@command(BoardOptions, BitstreamOptions)
 def bitstream(
+    console: Console,
     folder: BuildArgument,
     options: Mapping[str, Any],
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Make a bitstream for a board: the core behind its link, with clock, reset and LEDs.
 
     For a Zynq board it writes what Vivado makes the bitstream of. Exits with 1 if the clock is not met.
     """
-    with Console(as_json, debug) as console:
-        from rtlstm.boards.catalogue import find_any_board
-        from rtlstm.boards.zynq import ZynqBoard
-        from rtlstm.gen.builds.on_board import OnBoard
+    from rtlstm.boards.catalogue import find_any_board
+    from rtlstm.boards.zynq import ZynqBoard
+    from rtlstm.gen.builds.on_board import OnBoard
 
-        asked = BitstreamOptions(**options)
-        target = find_any_board(asked.board)
-        if isinstance(target, ZynqBoard):
-            asked.check_vivado()
-            _write_for_vivado(console, folder, target, asked.clock_mhz)
-            return
-        seeds = asked.all_seeds
-        build = OnBoard.asked(folder, asked)
-        console.show(_TARGET, target=_target_fields(build, asked.clock_mhz is None))
-        _note_bus(console, build)
-        if other := build.fitted_to:
-            console.note(
-                f"sizes were chosen for {other}: 'rtlstm generate' with --fit {build.board.name} chooses "
-                "them for this board and its link"
-            )
-        with console.progress() as progress:
-            found = build.make_bitstream(seeds, progress, insist=asked.insist)
-        console.passed = found.met
-        console.show(
-            _BITSTREAM,
-            folder=str(folder),
-            file=str(build.output_folder / found.file),
-            bitstream=found.model_dump(mode="json"),
+    asked = BitstreamOptions(**options)
+    target = find_any_board(asked.board)
+    if isinstance(target, ZynqBoard):
+        asked.check_vivado()
+        _write_for_vivado(console, folder, target, asked.clock_mhz)
+        return
+    seeds = asked.all_seeds
+    build = OnBoard.asked(folder, asked)
+    console.show(_TARGET, target=_target_fields(build, asked.clock_mhz is None))
+    _note_bus(console, build)
+    if other := build.fitted_to:
+        console.note(
+            f"sizes were chosen for {other}: 'rtlstm generate' with --fit {build.board.name} chooses "
+            "them for this board and its link"
         )
-        _note_board(console, build, found)
-        console.next = next_command("program", folder, board=build.board.name)
+    with console.progress() as progress:
+        found = build.make_bitstream(seeds, progress, insist=asked.insist)
+    console.passed = found.met
+    console.show(
+        _BITSTREAM,
+        folder=str(folder),
+        file=str(build.output_folder / found.file),
+        bitstream=found.model_dump(mode="json"),
+    )
+    _note_board(console, build, found)
+    console.next = next_command("program", folder, board=build.board.name)
 
 
 def _write_for_vivado(console: Console, folder: Path, board: "ZynqBoard", clock: float | None) -> None:
@@ -146,7 +144,9 @@ def _note_board(console: Console, build: "OnBoard", found: "Bitstream") -> None:
         )
 
 
+@command()
 def program(
+    console: Console,
     folder: BuildArgument,
     board: Annotated[
         str | None,
@@ -155,26 +155,23 @@ def program(
     flash: Annotated[
         bool, typer.Option("--flash", help="Write the bitstream to the board's flash memory, where it stays.")
     ] = False,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Configure a board with its bitstream, with openFPGALoader."""
-    with Console(as_json, debug) as console:
-        from rtlstm.boards.bitstream import load_board
-        from rtlstm.gen.builds.on_board import load_bitstream
+    from rtlstm.boards.bitstream import load_board
+    from rtlstm.gen.builds.on_board import load_bitstream
 
-        found, target, file = load_bitstream(folder, board)
-        if not found.met:
-            raise BuildError(
-                f"the bitstream for {target.name} must meet its clock, but reaches {found.fmax_mhz:g} of "
-                f"{found.clock_mhz:g} MHz; make another with a lower --clock"
-            )
-        console.show(folder=str(folder), board=target.name, title=target.title, file=str(file))
-        load_board(target, file, flash)
-        console.show(_PROGRAMMED)
-        console.next = next_command("run", folder, backend=found.port.backend, input="x.npy")
-        if target.note:
-            console.note(target.note)
+    found, target, file = load_bitstream(folder, board)
+    if not found.met:
+        raise BuildError(
+            f"the bitstream for {target.name} must meet its clock, but reaches {found.fmax_mhz:g} of "
+            f"{found.clock_mhz:g} MHz; make another with a lower --clock"
+        )
+    console.show(folder=str(folder), board=target.name, title=target.title, file=str(file))
+    load_board(target, file, flash)
+    console.show(_PROGRAMMED)
+    console.next = next_command("run", folder, backend=found.port.backend, input="x.npy")
+    if target.note:
+        console.note(target.note)
 
 
 def _bitstream(found: Found) -> "Bitstream":
@@ -253,8 +250,9 @@ _FOR_VIVADO = (
 _PROGRAMMED = (Text("{title} holds {file}"),)
 
 
-@takes_options(BoardOptions)
+@command(BoardOptions)
 def board(
+    console: Console,
     folder: BuildArgument,
     options: Mapping[str, Any],
     tcp: Annotated[
@@ -283,83 +281,78 @@ def board(
         float, typer.Option(min=0, max=1, help="Share of frames that get a fault, 0 to 1.")
     ] = 0.0,
     seed: Annotated[int, typer.Option(help="Seed of the faults and of the memories' first contents.")] = 1,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Run a board's top level in simulation and offer its link, until Ctrl-C.
 
     The same Verilog as in the bitstream, with its PLL and pins modelled: programs talk to it as to the board.
     """
-    with Console(as_json, debug) as console:
-        from rtlstm.boards.ethernet import Ethernet
-        from rtlstm.gen.builds.on_board import OnBoard
-        from rtlstm.sim.link_port import EthernetPort
-        from rtlstm.sim.port_server import PortServer, check_free
-        from rtlstm.sim.simulated_board import BoardPort
+    from rtlstm.boards.ethernet import Ethernet
+    from rtlstm.gen.builds.on_board import OnBoard
+    from rtlstm.sim.link_port import EthernetPort
+    from rtlstm.sim.port_server import PortServer, check_free
+    from rtlstm.sim.simulated_board import BoardPort
 
-        asked = BoardOptions(**options)
-        # What the board has no pins for is refused before ports are asked for.
-        build = OnBoard.asked(folder, asked)
-        if asked.ip is not None and udp is None:
-            raise ConfigurationError("a board on Ethernet needs --udp PORT, too; 0 takes any free one")
-        raw_spi = asked.spi and asked.raw
-        if udp is not None and asked.ip is None and not raw_spi:
-            raise ConfigurationError(
-                "--udp is for a board on Ethernet, which needs --ip ADDRESS, or for raw transfers with --spi "
-                "--raw; leave it out for other links"
-            )
-        if raw_spi and (udp is None or tcp is None):
-            raise ConfigurationError(
-                "a board with --spi and --raw needs --tcp PORT for frames, which load the weights, and "
-                "--udp PORT for raw transfers, a datagram each; 0 takes any free one"
-            )
-        terminal = pty and asked.ip is None and not asked.spi
-        if udp is None and tcp is None and not terminal:
-            advice = "give --tcp PORT" if asked.spi else "leave out --no-pty, or give --tcp PORT"
-            raise ConfigurationError(f"a board needs a line to its user: {advice}")
-        if asked.raw and faults:
-            raise ConfigurationError(
-                "raw transfers must be simulated without --faults: leave out one of them"
-            )
-        check_free(tcp, udp)
-        _note_bus(console, build)
-        if why := build.find_misfit(insist=True):
-            console.note(f"only a simulation: {why}")
-        with console.progress() as progress:
-            native = build.simulate(seed, progress)
-        line = build.timing.port
-        port: BytePort = BoardPort(native)
-        if isinstance(line, Ethernet):
-            port = EthernetPort(native, line.ip, line.port, line.host)
-        if faults:
-            from rtlstm.sim.faults import FaultyPort
+    asked = BoardOptions(**options)
+    # What the board has no pins for is refused before ports are asked for.
+    build = OnBoard.asked(folder, asked)
+    if asked.ip is not None and udp is None:
+        raise ConfigurationError("a board on Ethernet needs --udp PORT, too; 0 takes any free one")
+    raw_spi = asked.spi and asked.raw
+    if udp is not None and asked.ip is None and not raw_spi:
+        raise ConfigurationError(
+            "--udp is for a board on Ethernet, which needs --ip ADDRESS, or for raw transfers with --spi "
+            "--raw; leave it out for other links"
+        )
+    if raw_spi and (udp is None or tcp is None):
+        raise ConfigurationError(
+            "a board with --spi and --raw needs --tcp PORT for frames, which load the weights, and "
+            "--udp PORT for raw transfers, a datagram each; 0 takes any free one"
+        )
+    terminal = pty and asked.ip is None and not asked.spi
+    if udp is None and tcp is None and not terminal:
+        advice = "give --tcp PORT" if asked.spi else "leave out --no-pty, or give --tcp PORT"
+        raise ConfigurationError(f"a board needs a line to its user: {advice}")
+    if asked.raw and faults:
+        raise ConfigurationError("raw transfers must be simulated without --faults: leave out one of them")
+    check_free(tcp, udp)
+    _note_bus(console, build)
+    if why := build.find_misfit(insist=True):
+        console.note(f"only a simulation: {why}")
+    with console.progress() as progress:
+        native = build.simulate(seed, progress)
+    line = build.timing.port
+    port: BytePort = BoardPort(native)
+    if isinstance(line, Ethernet):
+        port = EthernetPort(native, line.ip, line.port, line.host)
+    if faults:
+        from rtlstm.sim.faults import FaultyPort
 
-            port = FaultyPort(port, faults, seed, longest=_PAUSE)
-        span = _NETWORK_SPAN if isinstance(line, Ethernet) else _SPAN
-        transfer = native.transfer if raw_spi else None
-        with PortServer(
-            port, terminal=terminal, tcp=tcp, udp=udp, linger=_LINGER, span=span, transfer=transfer
-        ) as server:
+        port = FaultyPort(port, faults, seed, longest=_PAUSE)
+    span = _NETWORK_SPAN if isinstance(line, Ethernet) else _SPAN
+    transfer = native.transfer if raw_spi else None
+    with PortServer(
+        port, terminal=terminal, tcp=tcp, udp=udp, linger=_LINGER, span=span, transfer=transfer
+    ) as server:
 
-            def stopped(*_: Any) -> None:
-                server.stop()
+        def stopped(*_: Any) -> None:
+            server.stop()
 
-            before = {kind: signal.signal(kind, stopped) for kind in (signal.SIGINT, signal.SIGTERM)}
-            console.show(
-                _SERVED,
-                board=build.board.name,
-                target=_target_fields(build),
-                terminal=server.path and str(server.path),
-                tcp=server.port,
-                udp=None if raw_spi else server.udp_port,
-                raw=server.udp_port if raw_spi else None,
-            )
-            try:
-                server.wait()
-            finally:
-                for kind, handler in before.items():
-                    signal.signal(kind, handler)
-            console.show(cycles=native.cycle)
+        before = {kind: signal.signal(kind, stopped) for kind in (signal.SIGINT, signal.SIGTERM)}
+        console.show(
+            _SERVED,
+            board=build.board.name,
+            target=_target_fields(build),
+            terminal=server.path and str(server.path),
+            tcp=server.port,
+            udp=None if raw_spi else server.udp_port,
+            raw=server.udp_port if raw_spi else None,
+        )
+        try:
+            server.wait()
+        finally:
+            for kind, handler in before.items():
+                signal.signal(kind, handler)
+        console.show(cycles=native.cycle)
 
 
 def _if_there(name: str, text: str) -> Text:

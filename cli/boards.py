@@ -15,9 +15,7 @@ from rtlstm.cli.options import (
     CalibrationBatchFirstOption,
     CalibrationLengthsOption,
     CalibrationPadOption,
-    DebugOption,
-    JsonOption,
-    takes_options,
+    command,
 )
 from rtlstm.cli.results import Field, Figure, Found, Table, Text
 from rtlstm.gen.frontends.reading import ReadOptions
@@ -26,8 +24,9 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.record import option_values
 
 
-@takes_options(QuantizationSettings, ReadOptions)
+@command(QuantizationSettings, ReadOptions)
 def boards(
+    console: Console,
     model: Annotated[
         Path | None,
         typer.Argument(metavar="MODEL", help="A model file, as for rtlstm generate, to compare boards for."),
@@ -38,69 +37,66 @@ def boards(
     calibration_lengths: CalibrationLengthsOption = None,
     batch_first: CalibrationBatchFirstOption = None,
     pad: CalibrationPadOption = "back",
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """List the boards that --fit and --board take by name; with a model, say which one to buy for it.
 
     For each board and link: what --fit BOARD --fit-anyway would choose, its error, and the time of a step in
     the core, at the board's pins and at the host. All times are estimates before synthesis.
     """
-    with Console(as_json, debug) as console:
-        if model is None:
-            given = calibration or calibration_lengths or options
-            if given or batch_first is not None or pad != "back":
-                raise ConfigurationError("`calibration` and options are for a model: give MODEL, too")
-            console.show(_LIST, boards=_listed())
-            return
-        if calibration is None:
-            raise ConfigurationError(
-                "which board suits a model depends on the error there: give typical inputs (`calibration`)"
-            )
-        from rtlstm.boards.catalogue import PRICED, usable_boards
-        from rtlstm.boards.zynq import ZYNQ_BOARDS
-        from rtlstm.gen.builds.generate import BuildRequest, default_name
-        from rtlstm.gen.builds.on_board import compare_boards
-        from rtlstm.gen.frontends import read_model
+    if model is None:
+        given = calibration or calibration_lengths or options
+        if given or batch_first is not None or pad != "back":
+            raise ConfigurationError("`calibration` and options are for a model: give MODEL, too")
+        console.show(_LIST, boards=_listed())
+        return
+    if calibration is None:
+        raise ConfigurationError(
+            "which board suits a model depends on the error there: give typical inputs (`calibration`)"
+        )
+    from rtlstm.boards.catalogue import PRICED, usable_boards
+    from rtlstm.boards.zynq import ZYNQ_BOARDS
+    from rtlstm.gen.builds.generate import BuildRequest, default_name
+    from rtlstm.gen.builds.on_board import compare_boards
+    from rtlstm.gen.frontends import read_model
 
-        settings = QuantizationSettings(**option_values(QuantizationSettings, options))
-        x, lengths = load_inputs(calibration, "the calibration data"), load_lengths(calibration_lengths)
-        read = read_model(model, ReadOptions(**option_values(ReadOptions, options)))
-        x = read.looked_up(x, "calibration", lengths, batch_first, pad)
-        request = BuildRequest(
-            network=read.network,
-            settings=settings,
-            calibration=x,
-            calibration_lengths=lengths,
-            calibration_state=read.calibration_state(x, batch_first),
-            batch_first=batch_first,
-            pad=pad,
-            initial_state=read.initial_state,
-            source=read.report,
-        )
-        with console.progress() as progress:
-            offers = compare_boards(request, usable_boards(), progress)
-        name = default_name(read.network, read.report)
-        found = [offer.model_dump(mode="json") for offer in offers]
-        console.show(_OFFERS, name=name, boards=found, priced=PRICED)
-        console.note(BOARDS_NOTE)
-        console.note(
-            "the software's time is that of the machine in docs/boards.md, which is assumed for yours; "
-            f"{', '.join(ZYNQ_BOARDS)} are left out, because their clock is an assumption of yours"
-        )
-        best = next(offer for offer in offers if offer.cheapest)
-        given = {
-            "fit": best.board,
-            "fit_anyway": bool(best.build and best.build.changed) or None,
-            "calibration": str(calibration),
-            "calibration_lengths": calibration_lengths,
-            "batch_first": batch_first,
-            "pad": None if pad == "back" else pad,
-            **options,
-        }
-        words = ["rtlstm generate", shlex.quote(str(model)), "-o", shlex.quote(f"build/{name}")]
-        typed = [as_typed(key, value) for key, value in given.items() if value is not None]
-        console.next = " ".join([*words, *typed])
+    settings = QuantizationSettings(**option_values(QuantizationSettings, options))
+    x, lengths = load_inputs(calibration, "the calibration data"), load_lengths(calibration_lengths)
+    read = read_model(model, ReadOptions(**option_values(ReadOptions, options)))
+    x = read.looked_up(x, "calibration", lengths, batch_first, pad)
+    request = BuildRequest(
+        network=read.network,
+        settings=settings,
+        calibration=x,
+        calibration_lengths=lengths,
+        calibration_state=read.calibration_state(x, batch_first),
+        batch_first=batch_first,
+        pad=pad,
+        initial_state=read.initial_state,
+        source=read.report,
+    )
+    with console.progress() as progress:
+        offers = compare_boards(request, usable_boards(), progress)
+    name = default_name(read.network, read.report)
+    found = [offer.model_dump(mode="json") for offer in offers]
+    console.show(_OFFERS, name=name, boards=found, priced=PRICED)
+    console.note(BOARDS_NOTE)
+    console.note(
+        "the software's time is that of the machine in docs/boards.md, which is assumed for yours; "
+        f"{', '.join(ZYNQ_BOARDS)} are left out, because their clock is an assumption of yours"
+    )
+    best = next(offer for offer in offers if offer.cheapest)
+    given = {
+        "fit": best.board,
+        "fit_anyway": bool(best.build and best.build.changed) or None,
+        "calibration": str(calibration),
+        "calibration_lengths": calibration_lengths,
+        "batch_first": batch_first,
+        "pad": None if pad == "back" else pad,
+        **options,
+    }
+    words = ["rtlstm generate", shlex.quote(str(model)), "-o", shlex.quote(f"build/{name}")]
+    typed = [as_typed(key, value) for key, value in given.items() if value is not None]
+    console.next = " ".join([*words, *typed])
 
 
 BOARDS_NOTE = (
@@ -213,33 +209,33 @@ _LIST = (
 )
 
 
-def devices(as_json: JsonOption = False, debug: DebugOption = False) -> None:
+@command()
+def devices(console: Console) -> None:
     """List the FPGAs that --fit and --device take by name."""
-    with Console(as_json, debug) as console:
-        from rtlstm.fpga.devices import devices as known_devices
-        from rtlstm.fpga.families.base import estimated_families, fpga_family
+    from rtlstm.fpga.devices import devices as known_devices
+    from rtlstm.fpga.families.base import estimated_families, fpga_family
 
-        estimated = estimated_families()
-        found: list[dict[str, Any]] = [
-            {
-                "name": each.name,
-                "aliases": each.aliases,
-                "family": each.family,
-                "luts": each.luts,
-                "flip_flops": each.ffs,
-                "multipliers": each.multipliers,
-                "block_rams": each.block_rams,
-                "block_ram_kibit": each.block_ram_kibit,
-                "packages": tuple(each.pins),
-                "speed_grades": each.grades,
-                "fit": each.family in estimated,
-                "clock_assumed": fpga_family(each.family).assumes_clock,
-                "place_and_route": each.routable,
-                "note": each.note,
-            }
-            for each in known_devices().values()
-        ]
-        console.show(_DEVICES, devices=found)
+    estimated = estimated_families()
+    found: list[dict[str, Any]] = [
+        {
+            "name": each.name,
+            "aliases": each.aliases,
+            "family": each.family,
+            "luts": each.luts,
+            "flip_flops": each.ffs,
+            "multipliers": each.multipliers,
+            "block_rams": each.block_rams,
+            "block_ram_kibit": each.block_ram_kibit,
+            "packages": tuple(each.pins),
+            "speed_grades": each.grades,
+            "fit": each.family in estimated,
+            "clock_assumed": fpga_family(each.family).assumes_clock,
+            "place_and_route": each.routable,
+            "note": each.note,
+        }
+        for each in known_devices().values()
+    ]
+    console.show(_DEVICES, devices=found)
 
 
 def _uses(device: Found) -> str:

@@ -17,13 +17,11 @@ from rtlstm.cli.options import (
     CalibrationBatchFirstOption,
     CalibrationLengthsOption,
     CalibrationPadOption,
-    DebugOption,
-    JsonOption,
     NumberOption,
     SchedulerOption,
     WorkersOption,
     WorkOption,
-    takes_options,
+    command,
 )
 from rtlstm.cli.results import Field, Figure, Found, Table, Text
 from rtlstm.explore.page import render_page
@@ -51,8 +49,9 @@ _LEGEND = (
 _HINT = "The same command with --show N prints the command that builds N; explore.json has all of them."
 
 
-@takes_options(ReadOptions, SpaceOptions, SearchOptions)
+@command(ReadOptions, SpaceOptions, SearchOptions)
 def explore(
+    console: Console,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, as for rtlstm generate.")],
     *,
     calibration: Annotated[Path, CALIBRATE],
@@ -87,64 +86,61 @@ def explore(
     ] = None,
     workers: WorkersOption = None,
     scheduler: SchedulerOption = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Search bits, devices and arrays for the best builds of a model: a Pareto front, and a command for each.
 
     Exits with 1 if no build that was tried meets the limits, or a simulation differs from what was predicted.
     What was found is kept: the same command goes on where an earlier one ended.
     """
-    with Console(as_json, debug) as console:
-        from rtlstm.explore.metrics import figures, find_metric, parse_limit
-        from rtlstm.explore.search import Plan
-        from rtlstm.explore.search import explore as search
-        from rtlstm.explore.study import import_optuna
+    from rtlstm.explore.metrics import figures, find_metric, parse_limit
+    from rtlstm.explore.search import Plan
+    from rtlstm.explore.search import explore as search
+    from rtlstm.explore.study import import_optuna
 
-        import_optuna()
-        asked = SearchOptions(**option_values(SearchOptions, options))
-        asked.check()
-        measure = find_metric(metric)
-        limits = [parse_limit(text, figures(measure)) for text in asked.limit]
-        reading = option_values(ReadOptions, options)
-        given = Given(model, calibration, calibration_lengths, batch_first, pad, reading)
-        searched = SpaceOptions(**option_values(SpaceOptions, options))
-        space, context = given.read(measure, evaluation, searched)
-        for text in (*given.notes, *space.notes):
-            console.note(text)
-        study = Path("build", "explore", context.name) if folder is None else folder
-        plan = Plan(space, study, limits, asked)
-        with open_workers(workers, scheduler) as running, console.progress() as progress:
-            try:
-                found = search(context, plan, running, progress)
-            except KeyboardInterrupt:
-                console.note(f"what was tried is kept in {study}: the same command goes on from there")
-                raise
-        fields = _front_fields(found, study, measure, given.command)
-        if found.front:
-            following = fields["front"][0]["command"]
-            # An earlier front with other limits stays.
-            _write_files(study, context.name, measure.short_name, fields, console.told(following))
-        elif (study / "explore.html").exists():
-            console.note(f"{study / 'explore.html'} stays, the page of an earlier search")
-        console.passed = not found.ruled_out and all(
-            point.proof is None or point.proof.passed for point in found.front
-        )
-        if found.front and asked.show is not None:
-            builds = fields["front"]
-            if asked.show > len(builds):
-                raise ConfigurationError(
-                    f"`show` must be the number of a build, 1 to {len(builds)}, not {asked.show}"
-                )
-            console.show(_COMMAND, **builds[asked.show - 1])
-            return
-        console.show(_FRONT, **fields)
-        if found.front:
-            console.next = following
-        elif found.tried == found.too_large + found.impossible:
-            console.passed = False
-            for why, count in found.refusals.items():
-                console.note(f"{count:,} choice{'s' * (count != 1)} cannot be built: {why}")
+    import_optuna()
+    asked = SearchOptions(**option_values(SearchOptions, options))
+    asked.check()
+    measure = find_metric(metric)
+    limits = [parse_limit(text, figures(measure)) for text in asked.limit]
+    reading = option_values(ReadOptions, options)
+    given = Given(model, calibration, calibration_lengths, batch_first, pad, reading)
+    searched = SpaceOptions(**option_values(SpaceOptions, options))
+    space, context = given.read(measure, evaluation, searched)
+    for text in (*given.notes, *space.notes):
+        console.note(text)
+    study = Path("build", "explore", context.name) if folder is None else folder
+    plan = Plan(space, study, limits, asked)
+    with open_workers(workers, scheduler) as running, console.progress() as progress:
+        try:
+            found = search(context, plan, running, progress)
+        except KeyboardInterrupt:
+            console.note(f"what was tried is kept in {study}: the same command goes on from there")
+            raise
+    fields = _front_fields(found, study, measure, given.command)
+    if found.front:
+        following = fields["front"][0]["command"]
+        # An earlier front with other limits stays.
+        _write_files(study, context.name, measure.short_name, fields, console.told(following))
+    elif (study / "explore.html").exists():
+        console.note(f"{study / 'explore.html'} stays, the page of an earlier search")
+    console.passed = not found.ruled_out and all(
+        point.proof is None or point.proof.passed for point in found.front
+    )
+    if found.front and asked.show is not None:
+        builds = fields["front"]
+        if asked.show > len(builds):
+            raise ConfigurationError(
+                f"`show` must be the number of a build, 1 to {len(builds)}, not {asked.show}"
+            )
+        console.show(_COMMAND, **builds[asked.show - 1])
+        return
+    console.show(_FRONT, **fields)
+    if found.front:
+        console.next = following
+    elif found.tried == found.too_large + found.impossible:
+        console.passed = False
+        for why, count in found.refusals.items():
+            console.note(f"{count:,} choice{'s' * (count != 1)} cannot be built: {why}")
 
 
 class Given:

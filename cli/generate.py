@@ -16,10 +16,8 @@ from rtlstm.cli.options import (
     CalibrationBatchFirstOption,
     CalibrationLengthsOption,
     CalibrationPadOption,
-    DebugOption,
-    JsonOption,
     NumberOption,
-    takes_options,
+    command,
 )
 from rtlstm.cli.results import Field, Figure, Found, Table, Text, Values
 from rtlstm.fpga.devices import find_device
@@ -35,8 +33,9 @@ from rtlstm.spec.parameters import Capacity
 _LoadableOption = partial(typer.Option, rich_help_panel="Loadable program")
 
 
-@takes_options(HardwareRequest, QuantizationSettings, ReadOptions)
+@command(HardwareRequest, QuantizationSettings, ReadOptions)
 def generate(
+    console: Console,
     model: Annotated[
         Path,
         typer.Argument(
@@ -144,75 +143,72 @@ def generate(
             "another network if it is loadable.",
         ),
     ] = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Turn a model into a build: Verilog, manifest, weights and report."""
-    with Console(as_json, debug) as console:
-        from rtlstm.gen.builds.compiled import compile
-        from rtlstm.gen.builds.folder import former_results
+    from rtlstm.gen.builds.compiled import compile
+    from rtlstm.gen.builds.folder import former_results
 
-        former = former_results(folder)
-        given: dict[str, Any] = {
-            "calibration": None if calibration is None else load_inputs(calibration, "the calibration data"),
-            "calibration_lengths": load_lengths(calibration_lengths),
-            "calibration_state": None if calibration_state is None else load_state(calibration_state),
-            "calibration_from": calibration_from,
-            "calibration_from_input": None
-            if calibration_from_input is None
-            else load_array(calibration_from_input, "what the build reads"),
-            "calibration_from_lengths": load_lengths(calibration_from_lengths),
-            "batch_first": batch_first,
-            "pad": pad,
-            **options,
-        }
-        built: dict[str, Any] = {
-            "folder": folder,
-            "name": name,
-            "fit": fit,
-            "device": device,
-            "capacities": _capacities(capacities, capacity or []),
-        }
-        errors = None
-        with console.progress() as progress:
-            asked = {"updates": finetune_updates, "prune": finetune_prune}
-            asked = {key: value for key, value in asked.items() if value is not None}
-            if finetune is None:
-                if asked:
-                    raise ConfigurationError(
-                        "--finetune-updates and --finetune-prune say how --finetune trains: give it data, or "
-                        "leave them out"
-                    )
-                compile(model, progress=progress, **built, **given)
-            else:
-                if calibration is not None:
-                    raise ConfigurationError(
-                        "--finetune's data calibrate the formats, too: leave out --calibrate, or give all of "
-                        "the data to --finetune"
-                    )
-                from rtlstm.train.build import finetune_build
-                from rtlstm.train.finetune import FinetuneRequest
+    former = former_results(folder)
+    given: dict[str, Any] = {
+        "calibration": None if calibration is None else load_inputs(calibration, "the calibration data"),
+        "calibration_lengths": load_lengths(calibration_lengths),
+        "calibration_state": None if calibration_state is None else load_state(calibration_state),
+        "calibration_from": calibration_from,
+        "calibration_from_input": None
+        if calibration_from_input is None
+        else load_array(calibration_from_input, "what the build reads"),
+        "calibration_from_lengths": load_lengths(calibration_from_lengths),
+        "batch_first": batch_first,
+        "pad": pad,
+        **options,
+    }
+    built: dict[str, Any] = {
+        "folder": folder,
+        "name": name,
+        "fit": fit,
+        "device": device,
+        "capacities": _capacities(capacities, capacity or []),
+    }
+    errors = None
+    with console.progress() as progress:
+        asked = {"updates": finetune_updates, "prune": finetune_prune}
+        asked = {key: value for key, value in asked.items() if value is not None}
+        if finetune is None:
+            if asked:
+                raise ConfigurationError(
+                    "--finetune-updates and --finetune-prune say how --finetune trains: give it data, or "
+                    "leave them out"
+                )
+            compile(model, progress=progress, **built, **given)
+        else:
+            if calibration is not None:
+                raise ConfigurationError(
+                    "--finetune's data calibrate the formats, too: leave out --calibrate, or give all of "
+                    "the data to --finetune"
+                )
+            from rtlstm.train.build import finetune_build
+            from rtlstm.train.finetune import FinetuneRequest
 
-                given["calibration"] = load_array(finetune, "the data to train on")
-                request = FinetuneRequest(**asked)
-                errors = finetune_build(model, request, built, given, progress)
-        from rtlstm.gen.builds.report import BuildReport
+            given["calibration"] = load_array(finetune, "the data to train on")
+            request = FinetuneRequest(**asked)
+            errors = finetune_build(model, request, built, given, progress)
+    from rtlstm.gen.builds.report import BuildReport
 
-        report = json.loads((folder / "report.json").read_text())
-        removed = [result.model_dump(mode="json") for result in former]
-        trained = None if errors is None else errors.model_dump(mode="json")
-        verdict = BuildReport.load(folder).verdict
-        console.show(
-            _BUILD, folder=str(folder), report=report, removed=removed, finetuned=trained, verdict=verdict
+    report = json.loads((folder / "report.json").read_text())
+    removed = [result.model_dump(mode="json") for result in former]
+    trained = None if errors is None else errors.model_dump(mode="json")
+    verdict = BuildReport.load(folder).verdict
+    console.show(
+        _BUILD, folder=str(folder), report=report, removed=removed, finetuned=trained, verdict=verdict
+    )
+    for text in (*report["assumptions"], *report["notes"]):
+        console.note(text)
+    if fit is not None and (board := report["fit"]["estimate"]["board"]):
+        console.note(
+            f"clock and time are those expected of rtlstm bitstream on {board}: the core's estimate "
+            "less a margin; place and route decides"
         )
-        for text in (*report["assumptions"], *report["notes"]):
-            console.note(text)
-        if fit is not None and (board := report["fit"]["estimate"]["board"]):
-            console.note(
-                f"clock and time are those expected of rtlstm bitstream on {board}: the core's estimate "
-                "less a margin; place and route decides"
-            )
-        console.next = next_command("simulate", folder)
+    console.next = next_command("simulate", folder)
 
 
 def _capacities(loadable: bool, given: Sequence[str]) -> dict[str, int] | None:

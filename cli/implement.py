@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rtlstm.cli.commands import next_command
 from rtlstm.cli.console import Console
-from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption, takes_options
+from rtlstm.cli.options import BuildArgument, command
 from rtlstm.cli.results import Field, Figure, Found, Table, Text
 from rtlstm.gen.builds.command_options import ImplementOptions
 from rtlstm.spec.errors import ConfigurationError
@@ -17,49 +17,47 @@ if TYPE_CHECKING:
     from rtlstm.fpga.implementation import Implementation, ResourceUse
 
 
-@takes_options(ImplementOptions)
+@command(ImplementOptions)
 def implement(
+    console: Console,
     folder: BuildArgument,
     options: Mapping[str, Any],
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Synthesise a build for a device, place and route it, and report size and clock."""
-    with Console(as_json, debug) as console:
-        from rtlstm.fpga.devices import find_device
-        from rtlstm.fpga.place_route import note_failed
-        from rtlstm.fpga.resources import faster
-        from rtlstm.gen.builds.implement import implement as run
-        from rtlstm.spec.manifest import Manifest
+    from rtlstm.fpga.devices import find_device
+    from rtlstm.fpga.place_route import note_failed
+    from rtlstm.fpga.resources import faster
+    from rtlstm.gen.builds.implement import implement as run
+    from rtlstm.spec.manifest import Manifest
 
-        asked = ImplementOptions(**options)
-        with console.progress() as progress:
-            found = run(folder, asked, progress)
-        console.passed = found.met is not False
-        console.show(
-            _IMPLEMENTATION,
-            folder=str(folder),
-            report=str(folder / "report.html"),
-            logs=str(folder / "impl" / found.folder),
-            implementation=found.model_dump(mode="json"),
-        )
-        device, manifest = find_device(found.device).device, Manifest.load(folder)
-        family, slow = manifest.parameters.family, ""
-        if not console.passed:
-            fewer = "fewer `cores`, " * (found.cores > 1)
-            slow = "for a faster clock try more `seeds`, a faster `speed_grade`, "
-            slow += f"{fewer}or {faster(manifest.spatial)}"
-        other = f"the build was generated for {family}: there is no estimate of it on {device.name}"
-        if family in (GENERIC, device.family):
-            other = ""
-        for note in (*note_failed(found.failed_seeds), slow, found.note, device.note, other):
-            if note:
-                console.note(note)
-        if not found.seeds:
-            console.note(f"{found.device} is synthesised only: there is no place and route for it here")
-        # A board's top holds one core.
-        board = _board(folder, found.device) if found.cores == 1 else None
-        console.next = board and next_command("bitstream", folder, board=board)
+    asked = ImplementOptions(**options)
+    with console.progress() as progress:
+        found = run(folder, asked, progress)
+    console.passed = found.met is not False
+    console.show(
+        _IMPLEMENTATION,
+        folder=str(folder),
+        report=str(folder / "report.html"),
+        logs=str(folder / "impl" / found.folder),
+        implementation=found.model_dump(mode="json"),
+    )
+    device, manifest = find_device(found.device).device, Manifest.load(folder)
+    family, slow = manifest.parameters.family, ""
+    if not console.passed:
+        fewer = "fewer `cores`, " * (found.cores > 1)
+        slow = "for a faster clock try more `seeds`, a faster `speed_grade`, "
+        slow += f"{fewer}or {faster(manifest.spatial)}"
+    other = f"the build was generated for {family}: there is no estimate of it on {device.name}"
+    if family in (GENERIC, device.family):
+        other = ""
+    for note in (*note_failed(found.failed_seeds), slow, found.note, device.note, other):
+        if note:
+            console.note(note)
+    if not found.seeds:
+        console.note(f"{found.device} is synthesised only: there is no place and route for it here")
+    # A board's top holds one core.
+    board = _board(folder, found.device) if found.cores == 1 else None
+    console.next = board and next_command("bitstream", folder, board=board)
 
 
 def _board(folder: Path, device: str) -> str | None:

@@ -9,7 +9,7 @@ import typer
 
 from rtlstm.cli.commands import as_typed, chosen_for, next_command
 from rtlstm.cli.console import Console
-from rtlstm.cli.options import DebugOption, JsonOption, takes_options
+from rtlstm.cli.options import command
 from rtlstm.cli.results import Field, Figure, Found, Table, Text
 from rtlstm.fpga.implementation import Implementation, ResourceUse
 from rtlstm.gen.builds.advice import Headroom, measure_headroom
@@ -36,8 +36,9 @@ from rtlstm.spec.program.step import Op
 from rtlstm.spec.record import Record
 
 
-@takes_options(ReadOptions)
+@command(ReadOptions)
 def inspect(
+    console: Console,
     path: Annotated[Path, typer.Argument(metavar="MODEL|DIR", help="A model file or a build folder.")],
     page: Annotated[
         Path | None,
@@ -47,20 +48,17 @@ def inspect(
     ] = None,
     *,
     options: Mapping[str, Any],
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Show a model's layers and what is supported, or a build's formats, program and cycles."""
-    with Console(as_json, debug) as console:
-        if page is not None:
-            _check_page(page)
-        if path.is_dir():
-            if options:
-                names = ", ".join(f"`{name}`" for name in options)
-                raise ConfigurationError(f"{names} must be left out: a folder is given, not a model")
-            _inspect_build(console, path, page)
-            return
-        _inspect_model(console, path, ReadOptions(**options), page)
+    if page is not None:
+        _check_page(page)
+    if path.is_dir():
+        if options:
+            names = ", ".join(f"`{name}`" for name in options)
+            raise ConfigurationError(f"{names} must be left out: a folder is given, not a model")
+        _inspect_build(console, path, page)
+        return
+    _inspect_model(console, path, ReadOptions(**options), page)
 
 
 def _inspect_model(console: Console, path: Path, options: ReadOptions, page: Path | None) -> None:

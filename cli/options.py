@@ -10,15 +10,16 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic import BaseModel
 
+from rtlstm.cli.console import Console
 from rtlstm.spec.layout import Pad
 from rtlstm.spec.record import DeclaredOption, declared_options
 
 NumberOption = partial(typer.Option, rich_help_panel="Numbers")
 WorkOption = partial(typer.Option, rich_help_panel="How it is worked out")
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+_JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 
-DebugOption = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
+_DebugOption = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
 
 BuildArgument = Annotated[
     Path, typer.Argument(metavar="DIR", help="A build folder made by 'rtlstm generate'.")
@@ -94,21 +95,27 @@ _PLAIN = (bool, int, float, str, Path)
 """Types that the command line reads by itself."""
 
 
-def takes_options(*records: type[BaseModel]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options that records declare, in the place of its parameter ``options``.
+def command(*records: type[BaseModel]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a function a command: it works within the console that is its first argument.
 
-    The command gets a mapping with those that were typed; records know the others' defaults, and check.
+    It has the options that records declare in the place of its parameter ``options``, and ``--json`` and
+    ``--debug`` at the end. The function gets a mapping with those that were typed; records know the others'
+    defaults, and check.
     """
     declared = {each.name: each for each in declared_options(*records)}
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @wraps(command)
-        def run(context: typer.Context, **given: Any) -> None:
+    def decorate(work: Callable[..., None]) -> Callable[..., None]:
+        @wraps(work)
+        def run(context: typer.Context, as_json: bool, debug: bool, **given: Any) -> None:
             values = {name: given.pop(name) for name in declared}
-            typed = {name: _plain(value) for name, value in values.items() if _is_typed(context, name)}
-            command(**given, options=typed)
+            if declared:
+                given["options"] = {
+                    name: _plain(value) for name, value in values.items() if _is_typed(context, name)
+                }
+            with Console(as_json, debug) as console:
+                work(console, **given)
 
-        parameters = _parameters(command, declared)
+        parameters = _parameters(work, declared)
         # Read by typer.
         vars(run)["__signature__"] = inspect.Signature(parameters)
         run.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -117,15 +124,17 @@ def takes_options(*records: type[BaseModel]) -> Callable[[Callable[..., None]], 
     return decorate
 
 
-def _parameters(command: Callable[..., None], declared: dict[str, DeclaredOption]) -> list[inspect.Parameter]:
+def _parameters(work: Callable[..., None], declared: dict[str, DeclaredOption]) -> list[inspect.Parameter]:
     kind = inspect.Parameter.KEYWORD_ONLY
     found = [inspect.Parameter("context", kind, annotation=typer.Context)]
-    for each in inspect.signature(command, eval_str=True).parameters.values():
+    _, *own = inspect.signature(work, eval_str=True).parameters.values()
+    for each in own:
         if each.name == "options":
             found += [_parameter(option) for option in declared.values()]
         else:
             found.append(each.replace(kind=kind))
-    return found
+    ends = {"as_json": _JsonOption, "debug": _DebugOption}
+    return found + [inspect.Parameter(name, kind, default=False, annotation=ends[name]) for name in ends]
 
 
 def _parameter(declared: DeclaredOption) -> inspect.Parameter:

@@ -20,11 +20,9 @@ from rtlstm.cli.data import (
 from rtlstm.cli.options import (
     BatchFirstOption,
     BuildArgument,
-    DebugOption,
-    JsonOption,
     LengthsOption,
     PadOption,
-    takes_options,
+    command,
 )
 from rtlstm.cli.results import Field, Found, Text, Values, named_parts, part_ends
 from rtlstm.gen.builds.command_options import SimulateOptions
@@ -36,7 +34,9 @@ if TYPE_CHECKING:
     from rtlstm.spec.manifest import Manifest
 
 
+@command()
 def run(
+    console: Console,
     folder: BuildArgument,
     input_file: Annotated[
         Path,
@@ -62,55 +62,52 @@ def run(
     state_output: Annotated[
         Path | None, typer.Option(help="Write the final state to this .npz file, with h and c.")
     ] = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Run sequences on a device, or on a simulated one."""
-    with Console(as_json, debug) as console:
-        from rtlstm.host import Accelerator
+    from rtlstm.host import Accelerator
 
-        check_results(output, state_output)
-        x, valid = load_inputs(input_file, "the input"), load_lengths(lengths)
-        begin = None if state is None else load_state(state)
-        with (
-            console.progress() as progress,
-            Accelerator.open(folder, backend, progress=progress) as accelerator,
-        ):
-            manifest, counts = accelerator.manifest, begin if valid is None else valid
-            x = accelerator.tables.look_up(x, valid, batch_first, pad)
-            first = sequences_first("the input", x, batch_first, manifest.batch_first, counts)
-            before = accelerator.cell_saturations
-            started = time.perf_counter()
-            y, final = accelerator.run(x, valid, begin, first, pad=pad)
-            seconds = time.perf_counter() - started
-            frames = manifest.frames if x.shape[-1] * manifest.frames == accelerator.inputs else 1
-            core = _core_latency(manifest, x, valid, first, frames)
-            measured = accelerator.measured_latency_cycles
-            console.show(
-                name=accelerator.manifest.name,
-                output_parts=part_ends(manifest),
-                backend=backend,
-                simulated=accelerator.device.transport.simulated,
-                core_latency_cycles=core,
-                measured_latency_cycles=measured,
-                input_saturations=accelerator.saturated_inputs,
-                output_saturations=accelerator.saturated_outputs,
-                # The device counts from its reset on, and this may not be its first run.
-                cell_saturations=(accelerator.cell_saturations - before) % (1 << 32),
-                numbers=_last_numbers(manifest, x, valid, y, first, pad, frames),
-                scored=manifest.parameters.best > 0,
-                **_figures(x, valid, y, first, seconds, frames, pad),
-            )
-        if output is not None:
-            save_array(output, y)
-        if state_output is not None:
-            save_state(state_output, final)
+    check_results(output, state_output)
+    x, valid = load_inputs(input_file, "the input"), load_lengths(lengths)
+    begin = None if state is None else load_state(state)
+    with (
+        console.progress() as progress,
+        Accelerator.open(folder, backend, progress=progress) as accelerator,
+    ):
+        manifest, counts = accelerator.manifest, begin if valid is None else valid
+        x = accelerator.tables.look_up(x, valid, batch_first, pad)
+        first = sequences_first("the input", x, batch_first, manifest.batch_first, counts)
+        before = accelerator.cell_saturations
+        started = time.perf_counter()
+        y, final = accelerator.run(x, valid, begin, first, pad=pad)
+        seconds = time.perf_counter() - started
+        frames = manifest.frames if x.shape[-1] * manifest.frames == accelerator.inputs else 1
+        core = _core_latency(manifest, x, valid, first, frames)
+        measured = accelerator.measured_latency_cycles
         console.show(
-            _RUN,
-            output=output and str(output),
-            state_output=state_output and str(state_output),
+            name=accelerator.manifest.name,
+            output_parts=part_ends(manifest),
+            backend=backend,
+            simulated=accelerator.device.transport.simulated,
+            core_latency_cycles=core,
+            measured_latency_cycles=measured,
+            input_saturations=accelerator.saturated_inputs,
+            output_saturations=accelerator.saturated_outputs,
+            # The device counts from its reset on, and this may not be its first run.
+            cell_saturations=(accelerator.cell_saturations - before) % (1 << 32),
+            numbers=_last_numbers(manifest, x, valid, y, first, pad, frames),
+            scored=manifest.parameters.best > 0,
+            **_figures(x, valid, y, first, seconds, frames, pad),
         )
-        _note_waiting(console, core, measured)
+    if output is not None:
+        save_array(output, y)
+    if state_output is not None:
+        save_state(state_output, final)
+    console.show(
+        _RUN,
+        output=output and str(output),
+        state_output=state_output and str(state_output),
+    )
+    _note_waiting(console, core, measured)
 
 
 def _core_latency(manifest: "Manifest", x: Any, lengths: Any, batch_first: bool, frames: int) -> int | None:
@@ -221,8 +218,9 @@ _RUN = (
 )
 
 
-@takes_options(SimulateOptions)
+@command(SimulateOptions)
 def simulate(
+    console: Console,
     folder: BuildArgument,
     *,
     input_file: Annotated[
@@ -244,41 +242,38 @@ def simulate(
             help="Run the build's cocotb test, ip/test_NAME.py, with --simulator and --seed alone.",
         ),
     ] = False,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Simulate a build's Verilog and compare every word and cycle with the golden model and the schedule."""
-    with Console(as_json, debug) as console:
-        from rtlstm.gen.builds.compare import compare_build
-        from rtlstm.spec.manifest import Manifest
+    from rtlstm.gen.builds.compare import compare_build
+    from rtlstm.spec.manifest import Manifest
 
-        check_results(output)
-        manifest = Manifest.load(folder)
-        asked = SimulateOptions(**options)
-        if cocotb:
-            chosen = {"input": input_file, "lengths": lengths, "output": output, "batch_first": batch_first}
-            _run_cocotb(console, folder, manifest, asked, chosen)
-            return
-        x = None if input_file is None else load_inputs(input_file, "the input")
-        what = f"random, seed {asked.seed or 0}" if x is None else str(input_file)
-        valid = load_lengths(lengths)
-        with console.progress() as progress:
-            found, y = compare_build(folder, asked, x, valid, batch_first, progress, pad)
-        if output is not None:
-            save_array(output, y)
-        console.passed = found.passed
-        console.show(
-            _COMPARISON,
-            name=manifest.name,
-            output_parts=part_ends(manifest),
-            input=what,
-            output=output and str(output),
-            weights_read_back=asked.verify,
-            **found.model_dump(),
-            steps_per_second=round(found.steps_per_second, 1),
-            passed=found.passed,
-        )
-        console.next = _following(folder)
+    check_results(output)
+    manifest = Manifest.load(folder)
+    asked = SimulateOptions(**options)
+    if cocotb:
+        chosen = {"input": input_file, "lengths": lengths, "output": output, "batch_first": batch_first}
+        _run_cocotb(console, folder, manifest, asked, chosen)
+        return
+    x = None if input_file is None else load_inputs(input_file, "the input")
+    what = f"random, seed {asked.seed or 0}" if x is None else str(input_file)
+    valid = load_lengths(lengths)
+    with console.progress() as progress:
+        found, y = compare_build(folder, asked, x, valid, batch_first, progress, pad)
+    if output is not None:
+        save_array(output, y)
+    console.passed = found.passed
+    console.show(
+        _COMPARISON,
+        name=manifest.name,
+        output_parts=part_ends(manifest),
+        input=what,
+        output=output and str(output),
+        weights_read_back=asked.verify,
+        **found.model_dump(),
+        steps_per_second=round(found.steps_per_second, 1),
+        passed=found.passed,
+    )
+    console.next = _following(folder)
 
 
 def _run_cocotb(

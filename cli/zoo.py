@@ -8,7 +8,7 @@ import typer
 
 from rtlstm.cli.commands import next_command
 from rtlstm.cli.console import Console
-from rtlstm.cli.options import DebugOption, JsonOption, takes_options
+from rtlstm.cli.options import command
 from rtlstm.cli.results import Field, Found, Table, Text, Values
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 _FOLDER = Path("build", "zoo")
 
 
-@takes_options(QuantizationSettings)
+@command(QuantizationSettings)
 def zoo(
+    console: Console,
     model: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="The model. Without one, all are listed.")
     ] = None,
@@ -53,8 +54,6 @@ def zoo(
         ),
     ] = None,
     options: Mapping[str, Any],
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Fetch a published model, build it, verify the Verilog and measure its published metric.
 
@@ -63,33 +62,30 @@ def zoo(
     Exits with 1 if a word or a cycle differs, or if the metric is worse than float's by more than the model's
     margin.
     """
-    with Console(as_json, debug) as console:
-        from rtlstm.zoo.check import ENTRIES, find_entry
+    from rtlstm.zoo.check import ENTRIES, find_entry
 
-        if every and model is not None:
-            raise ConfigurationError(f"--all takes all models: leave out {model}, or --all")
-        if every:
-            base = folder or _FOLDER
-            folders = {name: base / name for name in ENTRIES}
-            history = history or base / "history.csv"
-        elif model is not None:
-            folders = {find_entry(model).name: folder or _FOLDER / model}
-        elif any(given is not None for given in (folder, fit, simulator, history)) or options:
-            raise ConfigurationError("nothing is built without a model: give its name, or --all")
-        else:
-            console.show(_MODELS, models=[_listed(entry) for entry in ENTRIES.values()])
-            return
-        results = _check(
-            console, folders, history, fit=fit, simulator=simulator or "verilator", numbers=options
-        )
-        console.passed = all(each.passed for each in results)
-        console.show(
-            (*map(_figures, range(len(results))), Text(lambda found: found["history"])),
-            results=[each.model_dump(mode="json") | {"passed": each.passed} for each in results],
-            history=None if history is None else str(history),
-        )
-        if model is not None and results[0].device is not None:
-            console.next = next_command("implement", folders[model], device=results[0].device)
+    if every and model is not None:
+        raise ConfigurationError(f"--all takes all models: leave out {model}, or --all")
+    if every:
+        base = folder or _FOLDER
+        folders = {name: base / name for name in ENTRIES}
+        history = history or base / "history.csv"
+    elif model is not None:
+        folders = {find_entry(model).name: folder or _FOLDER / model}
+    elif any(given is not None for given in (folder, fit, simulator, history)) or options:
+        raise ConfigurationError("nothing is built without a model: give its name, or --all")
+    else:
+        console.show(_MODELS, models=[_listed(entry) for entry in ENTRIES.values()])
+        return
+    results = _check(console, folders, history, fit=fit, simulator=simulator or "verilator", numbers=options)
+    console.passed = all(each.passed for each in results)
+    console.show(
+        (*map(_figures, range(len(results))), Text(lambda found: found["history"])),
+        results=[each.model_dump(mode="json") | {"passed": each.passed} for each in results],
+        history=None if history is None else str(history),
+    )
+    if model is not None and results[0].device is not None:
+        console.next = next_command("implement", folders[model], device=results[0].device)
 
 
 def _check(

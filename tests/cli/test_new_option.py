@@ -12,7 +12,8 @@ from support.no_logic import no_logic
 from support.paths import DOCS
 
 from rtlstm.cli.commands import find_command, worded
-from rtlstm.cli.options import takes_options
+from rtlstm.cli.console import Console
+from rtlstm.cli.options import command as as_command
 from rtlstm.cli.options_page import options_page
 from rtlstm.gen.builds.command_options import BitstreamOptions, ImplementOptions, SimulateOptions
 from rtlstm.gen.builds.compiled import OPTIONS, Build, compile
@@ -35,8 +36,8 @@ def command() -> tuple[Any, list[Mapping[str, Any]]]:
     """Where they act: a command, and what it was given."""
     taken: list[Mapping[str, Any]] = []
 
-    @takes_options(Colours)
-    def draw(file: str, options: Mapping[str, Any]) -> None:
+    @as_command(Colours)
+    def draw(console: Console, file: str, options: Mapping[str, Any]) -> None:
         Colours(**options)
         taken.append(options)
 
@@ -69,11 +70,13 @@ def test_the_command_gets_what_is_typed(command: tuple[Any, list[Mapping[str, An
 
 
 def test_a_message_names_options_by_their_names_in_python(
-    command: tuple[Any, list[Mapping[str, Any]]],
+    command: tuple[Any, list[Mapping[str, Any]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     program, _ = command
     with pytest.raises(ConfigurationError, match="^`ink_bits` must be less than or equal to 9, not 10$"):
-        run(program, "--ink-bits", "10")
+        Colours(ink_bits=10)
+    assert run(program, "--ink-bits", "10") == 2
+    assert capsys.readouterr().err == "error: `ink_bits` must be less than or equal to 9, not 10\n"
     assert option_text({"paper": "my own", "scale": 0.25, "glossy": False}) == (
         "`paper='my own', scale=0.25, glossy=False`"
     )
