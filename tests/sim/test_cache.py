@@ -63,6 +63,17 @@ def test_unwritable_cache_names_the_variable(tmp_path: Path, monkeypatch: pytest
         cache.cached("kind", "key", lambda work: None)
 
 
+def _run_four(target, given) -> None:
+    """Run a function in four processes at once."""
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=target, args=(given,)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+
+
 def _slow(log: str) -> None:
     def build(work: Path) -> None:
         with open(log, "a") as file:
@@ -75,13 +86,7 @@ def _slow(log: str) -> None:
 
 def test_processes_share_one_build(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=_slow, args=(str(log),)) for _ in range(4)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(20)
-        assert process.exitcode == 0
+    _run_four(_slow, str(log))
     assert log.read_text() == "built\n"
 
 
@@ -97,13 +102,7 @@ def _in_turns(root: Path) -> None:
 
 def test_a_lock_that_its_holder_removes_is_held_by_one(tmp_path: Path) -> None:
     """Others have opened the file that goes: it is no lock any more."""
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=_in_turns, args=(tmp_path,)) for _ in range(4)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(60)
-        assert process.exitcode == 0
+    _run_four(_in_turns, tmp_path)
     assert not [*tmp_path.iterdir()]
 
 

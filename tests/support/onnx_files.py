@@ -1,5 +1,7 @@
 """ONNX files built node by node, and onnxruntime's results of them."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -54,6 +56,14 @@ def save(path, nodes, weights, outputs=("out",), inputs=(), opset=17, shape=("T"
     return path
 
 
+@contextmanager
+def edited(path):
+    """The model of a file, which is written again at the end."""
+    model = onnx.load(path)
+    yield model
+    onnx.save(model, path)
+
+
 def run(path, x, output="out", **feeds):
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return session.run([output], {"x": x, **feeds})[0]
@@ -98,7 +108,6 @@ def twice(name, inner):
 def save_with(path, functions, first):
     """An LSTM, and a function after it."""
     after_lstm(path, [call(first, "s", "out")])
-    model = onnx.load(path)
-    model.functions.extend(functions)
-    model.opset_import.append(OPSETS[1])
-    onnx.save(model, path)
+    with edited(path) as model:
+        model.functions.extend(functions)
+        model.opset_import.append(OPSETS[1])

@@ -6,7 +6,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 from support.closeness import close
-from support.onnx_files import H, I, O, const, ints, node, rand, save
+from support.onnx_files import H, I, O, const, edited, ints, node, rand, save
 from support.refusals import refused
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
@@ -91,14 +91,13 @@ def test_cell_in_parts(path, how, swap):
 def test_cell_in_parts_with_other_functions(path):
     """One that has an operator's default does not take the next one's parameter."""
     cell_model(path, "separate")
-    model = onnx.load(path)
-    for each in model.graph.node:
-        if each.op_type == "Sigmoid":
-            each.op_type = "HardSigmoid"
-        if each.output[0] == "activated":
-            each.op_type = "LeakyRelu"
-            each.attribute.append(helper.make_attribute("alpha", 0.3))
-    onnx.save(model, path)
+    with edited(path) as model:
+        for each in model.graph.node:
+            if each.op_type == "Sigmoid":
+                each.op_type = "HardSigmoid"
+            if each.output[0] == "activated":
+                each.op_type = "LeakyRelu"
+                each.attribute.append(helper.make_attribute("alpha", 0.3))
     layer = read_model(path).network.layers[0]
     assert (str(layer.gate), str(layer.output_activation)) == ("hard_sigmoid(0.2, 0.5)", "leaky_relu(0.3)")
     feeds = {name: rand(1, I if name == "x" else H) for name in ("x", "h", "c")}
@@ -147,21 +146,19 @@ def test_cell_of_which_it_is_not_clear_what_the_state_is(path):
 def test_unrolled_steps_are_refused(path):
     """The second step's old state is computed by the first, which is no longer one step."""
     cell_model(path, "gemm and split")
-    model = onnx.load(path)
-    again = [onnx.NodeProto.FromString(each.SerializeToString()) for each in model.graph.node]
-    renamed = {"h": "h_out", "c": "c_out"}
-    for each in again:
-        each.name += "_2"
-        for part in (each.input, each.output):
-            for k, name in enumerate(part):
-                kept = name in ("x", "w", "u", "b", "v")
-                part[k] = (
-                    name if kept else renamed.get(name, f"{name}_2") if part is each.input else f"{name}_2"
-                )
-    model.graph.node.extend(again)
-    model.graph.output[0].name = "out_2"
-    del model.graph.output[1:]
-    onnx.save(model, path)
+    with edited(path) as model:
+        again = [onnx.NodeProto.FromString(each.SerializeToString()) for each in model.graph.node]
+        renamed = {"h": "h_out", "c": "c_out"}
+        for each in again:
+            each.name += "_2"
+            for part in (each.input, each.output):
+                for k, name in enumerate(part):
+                    kept = name in ("x", "w", "u", "b", "v")
+                    new = renamed.get(name, f"{name}_2") if part is each.input else f"{name}_2"
+                    part[k] = name if kept else new
+        model.graph.node.extend(again)
+        model.graph.output[0].name = "out_2"
+        del model.graph.output[1:]
     refused(path, "'h_out_2' look like an LSTM cell, but its state must be an input")
 
 
@@ -230,8 +227,7 @@ def test_onnxruntimes_own_quantiser(path, tmp_path):
 
 def test_quantised_weights_of_a_wrong_shape(path):
     quantised_model(path, True)
-    model = onnx.load(path)
-    scale = next(item for item in model.graph.initializer if item.name == "Rs")
-    scale.CopyFrom(const("Rs", np.ones((1, 3), np.float32)))
-    onnx.save(model, path)
+    with edited(path) as model:
+        scale = next(item for item in model.graph.initializer if item.name == "Rs")
+        scale.CopyFrom(const("Rs", np.ones((1, 3), np.float32)))
     refused(path, r"input R_scale \('Rs'\) must have shape \(1,\) or \(1, 24\), not \(1, 3\)", ReadOptions())

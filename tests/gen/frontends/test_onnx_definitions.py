@@ -4,11 +4,10 @@ import math
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper
 from support.lazy import torch
-from support.onnx_files import H, I, const, ints, lstm, node, rand, run, save, squeezed
+from support.onnx_files import H, I, const, edited, ints, lstm, node, rand, run, save, squeezed
 from support.refusals import refused
 
 from rtlstm.gen.frontends import read_model
@@ -172,9 +171,8 @@ def test_sizes_that_the_file_notes_wrongly_do_not_matter(tmp_path: Path):
     """Tools that change a graph leave the noted sizes of tensors inside it; onnxruntime only warns."""
     nodes, weights = squeezed()
     path = save(tmp_path / "a.onnx", [*nodes, node("Relu", "s", "out")], weights)
-    model = onnx.load(path)
-    model.graph.value_info.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, (3, 1, 9, 77)))
-    onnx.save(model, path)
+    with edited(path) as model:
+        model.graph.value_info.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, (3, 1, 9, 77)))
     assert read_model(path).network.outputs == H
 
 

@@ -6,7 +6,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 from onnxruntime.quantization import QuantFormat, QuantType
-from support.onnx_files import const, ints, node, save
+from support.onnx_files import const, edited, ints, node, save
 from support.quantised_files import (
     STEP,
     H,
@@ -140,15 +140,14 @@ def test_merged_relu_is_read_once(path):
     rng = np.random.default_rng(15)
     x = inputs(rng)
     float_model(path, rng)
-    model = onnx.load(path)
-    del model.graph.node[5:]
-    model.graph.node.extend(
-        [
-            node("Transpose", "m2", "m3", "there", perm=[1, 0, 2]),
-            node("Transpose", "m3", "y", "back", perm=[1, 0, 2]),
-        ]
-    )
-    onnx.save(model, path)
+    with edited(path) as model:
+        del model.graph.node[5:]
+        model.graph.node.extend(
+            [
+                node("Transpose", "m2", "m3", "there", perm=[1, 0, 2]),
+                node("Transpose", "m3", "y", "back", perm=[1, 0, 2]),
+            ]
+        )
     found = static(path, x, False)
     assert [one.op_type for one in onnx.load(found).graph.node].count("QuantizeLinear") == 5
     assert [one.kind for one in inspect_model(found).nodes].count("Relu") == 1
@@ -284,18 +283,17 @@ def test_integers_of_four_bits(path, signed):
     codes = rng.integers(*((-7, 8) if signed else (1, 16)), (H, M))
     codes[0] = 7 if signed else 15
     quantised_dense(path, codes.astype(np.int8), np.float32(0.5), np.int8(0))
-    model = onnx.load(path)
-    kind = TensorProto.INT4 if signed else TensorProto.UINT4
-    zero = 0 if signed else 8
-    narrow = [
-        helper.make_tensor("codes", kind, codes.shape, codes.ravel()),
-        helper.make_tensor("zero", kind, (), [zero]),
-    ]
-    kept = [item for item in model.graph.initializer if item.name not in ("codes", "zero")]
-    del model.graph.initializer[:]
-    model.graph.initializer.extend([*kept, *narrow])
-    model.opset_import[0].version, model.ir_version = 21, 10
-    onnx.save(model, path)
+    with edited(path) as model:
+        kind = TensorProto.INT4 if signed else TensorProto.UINT4
+        zero = 0 if signed else 8
+        narrow = [
+            helper.make_tensor("codes", kind, codes.shape, codes.ravel()),
+            helper.make_tensor("zero", kind, (), [zero]),
+        ]
+        kept = [item for item in model.graph.initializer if item.name not in ("codes", "zero")]
+        del model.graph.initializer[:]
+        model.graph.initializer.extend([*kept, *narrow])
+        model.opset_import[0].version, model.ir_version = 21, 10
     assert difference(path, inputs(rng), optimised=False) < FLOAT32
     (one,) = inspect_model(path).integer_weights
     assert (one.bits, one.exact_bits, one.zero_points) == (4, 4, not signed)
@@ -309,9 +307,8 @@ def test_blocks_of_an_axis(path):
     codes = rng.integers(-127, 128, (H, M)).astype(np.int8)
     scales = np.exp2(rng.integers(-9, -5, (2, M))).astype(np.float32)
     quantised_dense(path, codes, scales, np.zeros((2, M), np.int8), axis=0, block_size=2)
-    model = onnx.load(path)
-    model.opset_import[0].version, model.ir_version = 21, 10
-    onnx.save(model, path)
+    with edited(path) as model:
+        model.opset_import[0].version, model.ir_version = 21, 10
     assert difference(path, inputs(rng), optimised=False) < FLOAT32
     (one,) = inspect_model(path).integer_weights
     rows = (codes * np.repeat(scales, 2, axis=0)).T
@@ -345,11 +342,10 @@ def test_clip_says_the_bits(path, per_row):
         scale, zero = np.exp2(-np.arange(M) % 3).astype(np.float32), np.zeros(M, np.int8)
     quantised_dense(path, codes, scale, zero, clip=(-7, 7))
     if per_row:  # along the columns of the constant, which are rows of the layer
-        model = onnx.load(path)
-        for one in model.graph.node:
-            if one.op_type.endswith("quantizeLinear") or one.op_type == "QuantizeLinear":
-                one.attribute.append(helper.make_attribute("axis", 1))
-        onnx.save(model, path)
+        with edited(path) as model:
+            for one in model.graph.node:
+                if one.op_type.endswith("quantizeLinear") or one.op_type == "QuantizeLinear":
+                    one.attribute.append(helper.make_attribute("axis", 1))
     assert difference(path, inputs(rng), optimised=False) < FLOAT32
     (one,) = inspect_model(path).integer_weights
     assert (one.bits, one.largest, one.exact_bits) == (4, 7, 4)
@@ -405,9 +401,8 @@ def test_clip_between_a_pair(path):
 def test_quantisers_that_are_no_pair_are_refused(path, second, middle):
     rounded(path, second, middle)
     if middle:
-        model = onnx.load(path)
-        model.graph.initializer.append(ints("shape", -1, H))
-        onnx.save(model, path)
+        with edited(path) as model:
+            model.graph.initializer.append(ints("shape", -1, H))
     refused(path, r"QuantizeLinear node 'quantise', which reads 'y1', .*the same const")
     assert read_model(path, ReadOptions(output="y1")).network.outputs == H
 
@@ -434,9 +429,8 @@ def test_integers_as_input_are_outside(path):
         node("LSTM", "floats W R", "y", "rec", hidden_size=H),
     ]
     save(path, nodes, weights, ["y"], shape=("T", 1, I), ir=8)
-    model = onnx.load(path)
-    model.graph.input[0].type.tensor_type.elem_type = TensorProto.INT8
-    onnx.save(model, path)
+    with edited(path) as model:
+        model.graph.input[0].type.tensor_type.elem_type = TensorProto.INT8
     report = inspect_model(path)
     assert report.refusal == "" and report.input == "floats"
     assert report.outside[0].kind == "DequantizeLinear"

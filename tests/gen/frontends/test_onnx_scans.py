@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from support import onnx_files
-from support.onnx_files import H, I, O, const, ints, rand, run, save
+from support.onnx_files import H, I, O, const, edited, ints, rand, run, save
 from support.refusals import refused
 
 from rtlstm.gen.builds.compiled import compile
@@ -251,11 +251,10 @@ def test_a_loop_without_a_count_is_refused(tmp_path: Path) -> None:
 
 def test_a_count_may_be_the_declared_number_of_steps(tmp_path: Path) -> None:
     path = loop(scan(tmp_path / "s.onnx", *BODIES["rnn"][:3]))
-    model = onnx.load(path)
-    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 7
-    model.graph.initializer[-1].CopyFrom(onnx.numpy_helper.from_array(np.array(7), "count"))
-    del model.graph.node[:2]
-    onnx.save(model, path)
+    with edited(path) as model:
+        model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 7
+        model.graph.initializer[-1].CopyFrom(onnx.numpy_helper.from_array(np.array(7), "count"))
+        del model.graph.node[:2]
     x = rand(7, 2, I)
     feeds = {"h_0": rand(2, H)}
     found = run_float(read_model(path).network, x, ((feeds["h_0"],), ())).y

@@ -112,6 +112,16 @@ def test_strings_are_not_computed(path, kind):
     refuse(path, f"'w', which {kind} computes", "strings")
 
 
+def peak_of_reading(path):
+    """Bytes that are held at most while a model is read."""
+    tracemalloc.start()
+    try:
+        read_model(path)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
 def test_erf_is_computed_in_little_memory(path):
     """Of fills that are within the budget: some arrays of eight bytes an element, no object of each."""
     nodes = [
@@ -123,13 +133,7 @@ def test_erf_is_computed_in_little_memory(path):
     size = MAX_COMPUTED // 8
     own = const("raw", onnx.numpy_helper.to_array(lstm()[1][0]))
     declare(path, *nodes, weights=[ints("size", size), own])
-    tracemalloc.start()
-    try:
-        read_model(path)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 24 * size + 2**23
+    assert peak_of_reading(path) < 24 * size + 2**23
 
 
 def test_erf_of_more_than_the_budget(path):
@@ -201,13 +205,7 @@ def outside(path, count, *dims, **entries):
 
 def test_external_data_is_read_as_far_as_the_shape_goes(path):
     outside(path, 30, 1)
-    tracemalloc.start()
-    try:
-        read_model(path)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 2**24
+    assert peak_of_reading(path) < 2**24
 
 
 def test_external_data_is_counted_before_it_is_read(path):
