@@ -277,16 +277,14 @@ def refuse_all(cli, build, x_file, *words):
         assert snapshot(build) == before
 
 
-def test_manifest_of_another_version(cli, build, x_file):
+@pytest.mark.parametrize(
+    ("field", "old", "new", "words"),
+    [("schema_version", 1, 99, ["99", "generate"]), ("streams", 2, 3, ["changed"])],
+)
+def test_manifest_of_another_version_or_changed(cli, build, x_file, field, old, new, words):
     path = build / "manifest.json"
-    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 99'))
-    refuse_all(cli, build, x_file, "99", "generate")
-
-
-def test_changed_manifest(cli, build, x_file):
-    path = build / "manifest.json"
-    path.write_text(path.read_text().replace('"streams": 2', '"streams": 3'))
-    refuse_all(cli, build, x_file, "changed")
+    path.write_text(path.read_text().replace(f'"{field}": {old}', f'"{field}": {new}'))
+    refuse_all(cli, build, x_file, *words)
 
 
 @pytest.mark.parametrize("position", [0, 20, 60, 200, -1])

@@ -129,13 +129,14 @@ def test_no_device_at_any_rate(small, device, monkeypatch):
             open_transport(f"serial:{server.path}", Path(), small.manifest)
 
 
-@pytest.mark.parametrize("backend", ["serial:", "serial:@9600", "serial:/dev/x@", "serial:/dev/x@fast"])
-def test_wrong_serial_port(small, backend):
-    with pytest.raises(ConfigurationError, match="must be PORT or PORT@BAUD"):
-        open_transport(backend, Path(), small.manifest)
-
-
-@pytest.mark.parametrize("backend", ["tcp:", "tcp:host", "tcp:host:port", "tcp::1"])
-def test_wrong_address(small, backend):
-    with pytest.raises(ConfigurationError, match="must be HOST:PORT"):
+@pytest.mark.parametrize(
+    "backend",
+    [
+        *("serial:", "serial:@9600", "serial:/dev/x@", "serial:/dev/x@fast"),
+        *("tcp:", "tcp:host", "tcp:host:port", "tcp::1"),
+    ],
+)
+def test_wrong_serial_port_or_address(small, backend):
+    words = "PORT or PORT@BAUD" if backend.startswith("serial") else "HOST:PORT"
+    with pytest.raises(ConfigurationError, match=f"must be {words}"):
         open_transport(backend, Path(), small.manifest)

@@ -168,11 +168,17 @@ class LayerNormLstm(nn.Module):
     def gates(self, x, h):
         return (self.of_x(x @ self.w.t()) + self.of_h(self.u(h))).chunk(4, 1)
 
+    def kept(self, c):
+        return c
+
+    def read(self, c):
+        return self.of_c(c)
+
     def forward(self, x, state):
         h, c = state
         i, f, g, o = self.gates(x, h)
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-        h = torch.sigmoid(o) * torch.tanh(self.of_c(c))
+        c = self.kept(torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g))
+        h = torch.sigmoid(o) * torch.tanh(self.read(c))
         return self.out(h), (h, c)
 
 
@@ -413,23 +419,18 @@ class Scan(MinGru):
 class KeptBehind(LayerNormLstm):
     """Its c is kept behind the norm, as PyTorch's example has it."""
 
-    def forward(self, x, state):
-        h, c = state
-        i, f, g, o = self.gates(x, h)
-        c = self.of_c(torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g))
-        h = torch.sigmoid(o) * torch.tanh(c)
-        return self.out(h), (h, c)
+    def kept(self, c):
+        return self.of_c(c)
+
+    def read(self, c):
+        return c
 
 
 class NormedTwice(LayerNormLstm):
     """Its c is kept behind a norm, and h reads another norm of that."""
 
-    def forward(self, x, state):
-        h, c = state
-        i, f, g, o = self.gates(x, h)
-        c = self.of_c(torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g))
-        h = torch.sigmoid(o) * torch.tanh(self.of_c(c))
-        return self.out(h), (h, c)
+    def kept(self, c):
+        return self.of_c(c)
 
 
 class EachGate(LayerNormLstm):
@@ -523,5 +524,4 @@ class Calls(nn.Module):
 
 def play(cell, x):
     """What a cell gives for steps of x ``(T, N, F)``, as an array."""
-    with torch.no_grad():
-        return Each(cell)(torch.as_tensor(x, dtype=torch.float32))[0].numpy()
+    return Each(cell)(torch.as_tensor(x, dtype=torch.float32))[0].detach().numpy()

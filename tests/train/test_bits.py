@@ -154,9 +154,7 @@ def test_a_spiking_neuron_that_a_user_wrote() -> None:
     y = q(torch.from_numpy(x))[0]
     assert set(np.unique((y.detach().numpy() > 0.5).sum(axis=0))) > {0}
     y.sum().backward()
-    assert any(
-        bool(parameter.grad.any()) for parameter in q.weights.parameters() if parameter.grad is not None
-    )
+    assert any(each.grad is not None and bool(each.grad.any()) for each in q.weights.parameters())
 
 
 @pytest.mark.parametrize("name", quick(["KeptBehind", "LogMinGru", "MatrixMemory", "Selective"], "Selective"))
@@ -168,9 +166,7 @@ def test_steps_that_a_user_wrote(name: str) -> None:
     x = np.random.default_rng(5).normal(size=(STEPS, BATCH, network.inputs))
     check(q, x)
     q(torch.from_numpy(x))[0].square().sum().backward()
-    assert any(
-        bool(parameter.grad.any()) for parameter in q.weights.parameters() if parameter.grad is not None
-    )
+    assert any(each.grad is not None and bool(each.grad.any()) for each in q.weights.parameters())
 
 
 @pytest.mark.slow

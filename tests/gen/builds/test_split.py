@@ -8,6 +8,7 @@ import pytest
 from support.lazy import Lazy, nn, torch
 from support.no_logic import no_logic
 from support.quick import quick
+from support.torch_forms import in_form
 
 import rtlstm
 from rtlstm.gen.builds import split as builds
@@ -193,12 +194,6 @@ def told(source) -> str:
         return str(error)
 
 
-def exported(model, x, path, *, dynamo: bool):
-    with warnings.catch_warnings(action="ignore"):
-        torch.onnx.export(model, x, path, dynamo=dynamo, verbose=False)
-    return path
-
-
 @pytest.mark.parametrize("case", [*REFUSED, "audio"])
 def test_what_refusals_name_works(case: str, tmp_path):
     make, x = REFUSED.get(case) or CASES[case][:2]
@@ -206,8 +201,7 @@ def test_what_refusals_name_works(case: str, tmp_path):
     text = told(model)
     assert case == "norm" or "rtlstm.split(model, x) leaves in PyTorch" in text
     same(model, given, tmp_path / "build")
-    with warnings.catch_warnings(action="ignore"):
-        torch.export.save(torch.export.export(model, (given,)), saved := tmp_path / "model.pt2")
+    saved = in_form("exported", model, (given,), tmp_path)
     assert case == "norm" or "rtlstm.split(model, x) leaves in PyTorch" in told(saved)
     front, build, back = rtlstm.split(saved, given, folder=tmp_path / "program")
     core, past = front(given)
@@ -215,13 +209,13 @@ def test_what_refusals_name_works(case: str, tmp_path):
         close(back(*build.run(**core), past), model(given))
     if case == "cell in a loop":
         # Where an ONNX file has its steps one after the other, the core's last c is none of its tensors.
-        whole = exported(model, (given,), tmp_path / "whole.onnx", dynamo=False)
+        whole = in_form("onnx", model, (given,), tmp_path)
         with pytest.raises(
             ModelError, match="it cannot be split either: the core must give all that is read"
         ):
             rtlstm.split(whole, given.numpy())
         model = models.Results(model)
-    path = exported(model, (given,), tmp_path / "model.onnx", dynamo=False)
+    path = in_form("onnx", model, (given,), tmp_path)
     assert case == "norm" or "rtlstm.split(path, x) leaves in ONNX files" in told(path)
     same_file(path, (given,), tmp_path / "file")
 
@@ -283,7 +277,7 @@ def test_files_of_both_exporters(case: str, dynamo: bool, tmp_path):
     if dynamo:
         pytest.importorskip("onnxscript")
     make, x, options, _ = CASES[case]
-    path = exported(make().eval(), x(), tmp_path / "model.onnx", dynamo=dynamo)
+    path = in_form("dynamo" if dynamo else "onnx", make().eval(), x(), tmp_path)
     if options:  # The file's name of the layer.
         nodes = onnx.load(path).graph.node
         options = {"lstm": [node.name for node in nodes if node.op_type == "LSTM"][-1]}
@@ -293,7 +287,7 @@ def test_files_of_both_exporters(case: str, dynamo: bool, tmp_path):
 def test_a_file_with_nothing_in_front(tmp_path):
     model = models.behind("unknown").eval()
     model.lstm.batch_first = False
-    path = exported(model, (draw(7, 3, 4),), tmp_path / "model.onnx", dynamo=False)
+    path = in_form("onnx", model, (draw(7, 3, 4),), tmp_path)
     front, _, back = same_file(path, (draw(7, 3, 4),), tmp_path / "build")
     assert front is None and back == tmp_path / "build_back.onnx"
 

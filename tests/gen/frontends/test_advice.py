@@ -64,11 +64,6 @@ def behind(*more: Any, weights: Any = ()) -> Callable[[Path], Path]:
     return write
 
 
-FLATTENED = [
-    node("Transpose", "s", "t", perm=[1, 0, 2]),
-    node("Reshape", "t flat", "f"),
-    node("MatMul", "f k", "out"),
-]
 SQUARE, WIDE = const("k", rand(H, 2)), const("k", rand(4 * H, 2))
 ONNX = {
     "softmax in between": behind(

@@ -20,7 +20,6 @@ import rtlstm
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
 from rtlstm.host import softmax
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.errors import ModelError
 from rtlstm.spec.layout import as_steps
 
 # Keras' own arrays, as NumPy 2 sees them.
@@ -341,9 +340,7 @@ def test_a_layer_that_is_called_twice_stays_outside(tmp_path: Path) -> None:
 )
 def test_what_is_not_supported_is_refused_by_name(layers: Any, named: str, tmp_path: Path) -> None:
     _, path = save(tmp_path, ".keras", *layers())
-    with pytest.raises(ModelError) as error:
-        read_model(path)
-    assert named in str(error.value)
+    assert named in refused(path, "")
     assert inspect_model(path).refusal
 
 
@@ -415,9 +412,7 @@ def test_ends_before_an_activation_are_refused_and_offered_by_name(
     layers: Any, output: str | None, named: str, tmp_path: Path
 ) -> None:
     _, path = save(tmp_path, ".keras", *layers())
-    with pytest.raises(ModelError) as error:
-        read_model(path, ReadOptions(output=output))
-    assert named in str(error.value)
+    assert named in refused(path, "", ReadOptions(output=output))
 
 
 def test_nothing_is_left_to_end_at_before_the_recurrent_layers(tmp_path: Path) -> None:
@@ -527,10 +522,6 @@ def test_an_output_on_the_way_is_noted(tmp_path: Path) -> None:
     assert result.network.outputs == 3 and not result.network.parts
     assert any("'first' is an output of the model too" in note for note in result.report.notes)
     assert read_model(path, ReadOptions(output="first")).network.outputs == 5
-
-
-def _two(x: Any) -> Any:
-    return [L.Dense(2, name="a")(L.LSTM(5, **ALL)(x)), L.Dense(3, name="b")(L.GRU(5, **ALL)(x))]
 
 
 def _shared(x: Any) -> Any:

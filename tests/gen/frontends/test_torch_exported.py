@@ -153,30 +153,6 @@ def meta(tree, name="rnn.weight_ih_l0"):
     return tree["config"][name]["tensor_meta"]
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda t: meta(t)["strides"].__setitem__(0, {"as_int": 500}), "goes beyond its data"),
-        (lambda t: meta(t)["strides"].__setitem__(0, {"as_int": -5}), "goes beyond its data"),
-        (lambda t: meta(t)["storage_offset"].update(as_int=10**30), "goes beyond its data"),
-        (
-            lambda t: meta(t).update(sizes=[{"as_int": 10**6}] * 2, strides=[{"as_int": 0}] * 2),
-            "elements that a",
-        ),
-        (lambda t: meta(t).update(sizes=[{"as_int": 8}, {"as_int": 15}]), "tensor 'weight_ih_l0' must have"),
-        (lambda t: meta(t).update(sizes=[{"as_int": 1}] * 40), "is damaged"),
-        (lambda t: meta(t).update(dtype=35), "of a type that is not read"),
-        (lambda t: t["config"]["fc.bias"].update(use_pickle=True), "is pickled"),
-        (lambda t: t["config"]["fc.bias"].update(path_name="../../etc/passwd"), "is damaged"),
-        (lambda t: t["config"].pop("fc.weight"), "must hold the tensor 'fc.weight'"),
-        (lambda t: t.update(config=[1, 2]), "is damaged"),
-    ],
-)
-def test_tensors_that_are_not_what_they_say(tmp_path, members, change, words):
-    path = write(tmp_path / "net.pt2", changed(members, "model_weights_config.json", change))
-    assert words in inspect_model(path).refusal
-
-
 def operators(tree):
     return tree["graph_module"]["graph"]["nodes"]
 
@@ -186,27 +162,49 @@ def argument(tree, operator, name):
     return next(item["arg"] for item in node["inputs"] if item["name"] == name)
 
 
+TENSORS = [
+    (lambda t: meta(t)["strides"].__setitem__(0, {"as_int": 500}), "goes beyond its data"),
+    (lambda t: meta(t)["strides"].__setitem__(0, {"as_int": -5}), "goes beyond its data"),
+    (lambda t: meta(t)["storage_offset"].update(as_int=10**30), "goes beyond its data"),
+    (
+        lambda t: meta(t).update(sizes=[{"as_int": 10**6}] * 2, strides=[{"as_int": 0}] * 2),
+        "elements that a",
+    ),
+    (lambda t: meta(t).update(sizes=[{"as_int": 8}, {"as_int": 15}]), "tensor 'weight_ih_l0' must have"),
+    (lambda t: meta(t).update(sizes=[{"as_int": 1}] * 40), "is damaged"),
+    (lambda t: meta(t).update(dtype=35), "of a type that is not read"),
+    (lambda t: t["config"]["fc.bias"].update(use_pickle=True), "is pickled"),
+    (lambda t: t["config"]["fc.bias"].update(path_name="../../etc/passwd"), "is damaged"),
+    (lambda t: t["config"].pop("fc.weight"), "must hold the tensor 'fc.weight'"),
+    (lambda t: t.update(config=[1, 2]), "is damaged"),
+]
+GRAPHS = [
+    (lambda t: argument(t, "lstm", "num_layers").update(as_int=10**9), "which do not fit its layers"),
+    (lambda t: argument(t, "lstm", "num_layers").update(as_int=0), "which do not fit its layers"),
+    (lambda t: argument(t, "lstm", "params")["as_tensors"].pop(), "which do not fit its layers"),
+    (
+        lambda t: argument(t, "linear", "weight").update(as_tensor={"name": "nobody"}),
+        "is damaged (KeyError",
+    ),
+    (lambda t: argument(t, "linear", "input").update(as_tensor={"name": "linear"}), "is damaged"),
+    (lambda t: operators(t)[-1].update(target="torch.ops.aten.load.default"), "load 'fc', which reads"),
+    (lambda t: operators(t)[-1].update(target="os.system"), "which reads"),
+    (lambda t: operators(t).clear(), "is damaged (KeyError"),
+    (lambda t: t["graph_module"].update(graph=[]), "is damaged"),
+    (lambda t: t["graph_module"]["signature"].update(output_specs=[]), "does not depend on a recurrent"),
+    (lambda t: t.clear(), "is damaged (KeyError"),
+]
+
+
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("member", "change", "words"),
     [
-        (lambda t: argument(t, "lstm", "num_layers").update(as_int=10**9), "which do not fit its layers"),
-        (lambda t: argument(t, "lstm", "num_layers").update(as_int=0), "which do not fit its layers"),
-        (lambda t: argument(t, "lstm", "params")["as_tensors"].pop(), "which do not fit its layers"),
-        (
-            lambda t: argument(t, "linear", "weight").update(as_tensor={"name": "nobody"}),
-            "is damaged (KeyError",
-        ),
-        (lambda t: argument(t, "linear", "input").update(as_tensor={"name": "linear"}), "is damaged"),
-        (lambda t: operators(t)[-1].update(target="torch.ops.aten.load.default"), "load 'fc', which reads"),
-        (lambda t: operators(t)[-1].update(target="os.system"), "which reads"),
-        (lambda t: operators(t).clear(), "is damaged (KeyError"),
-        (lambda t: t["graph_module"].update(graph=[]), "is damaged"),
-        (lambda t: t["graph_module"]["signature"].update(output_specs=[]), "does not depend on a recurrent"),
-        (lambda t: t.clear(), "is damaged (KeyError"),
+        *(("model_weights_config.json", *case) for case in TENSORS),
+        *(("models/model.json", *case) for case in GRAPHS),
     ],
 )
-def test_graphs_that_are_not_what_they_say(tmp_path, members, change, words):
-    path = write(tmp_path / "net.pt2", changed(members, "models/model.json", change))
+def test_tensors_and_graphs_that_are_not_what_they_say(tmp_path, members, member, change, words):
+    path = write(tmp_path / "net.pt2", changed(members, member, change))
     assert words in inspect_model(path).refusal
 
 

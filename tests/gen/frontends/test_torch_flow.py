@@ -187,8 +187,7 @@ def test_ends_of_both_directions(how):
     )
     x = steps()
     network = read_model(module).network
-    with torch.no_grad():
-        np.testing.assert_allclose(run_float(network, x.numpy()).y[-1], module(x).numpy(), atol=1e-9)
+    np.testing.assert_allclose(run_float(network, x.numpy()).y[-1], module(x).detach().numpy(), atol=1e-9)
 
 
 @pytest.mark.parametrize("shape", [(-1, H), (2, 2, H), (4, H)])
@@ -256,8 +255,7 @@ def test_embedding_is_the_hosts():
     result = read_model(module)
     (table,) = result.embeddings
     y = run_float(result.network, table(words.numpy()).swapaxes(0, 1)).y
-    with torch.no_grad():
-        np.testing.assert_allclose(y.swapaxes(0, 1), module(words).numpy(), atol=1e-9)
+    np.testing.assert_allclose(y.swapaxes(0, 1), module(words).detach().numpy(), atol=1e-9)
     assert result.report.input == "the output of table"
     assert any("Embedding 'table' is looked up before the network" in note for note in result.report.notes)
     for wrong in ([11], [-1], [0.5]):
@@ -315,8 +313,7 @@ def test_packed_through_two_modules():
     module, x, lengths = packed_net(forward), steps(), torch.tensor([3, 5])
     result = read_model(module)
     y = run_float(result.network, x.numpy(), lengths=lengths).y.swapaxes(0, 1)
-    with torch.no_grad():
-        expected = module(x, lengths).numpy()
+    expected = module(x, lengths).detach().numpy()
     valid = np.arange(5) < lengths.numpy()[:, None]
     np.testing.assert_allclose(y[valid], expected[valid], atol=1e-9)
     assert not y[~valid].any()
@@ -328,8 +325,7 @@ def test_final_state_of_packed_sequences_goes_on():
     module = packed_net(lambda m, x, n: m.head(unsorted(m, x, n)[1][0][-1]))
     x, lengths = steps(), torch.tensor([3, 5])
     y = run_float(read_model(module).network, x.numpy(), lengths=lengths).y
-    with torch.no_grad():
-        np.testing.assert_allclose(y[lengths.numpy() - 1, [0, 1]], module(x, lengths).numpy(), atol=1e-9)
+    np.testing.assert_allclose(y[lengths.numpy() - 1, [0, 1]], module(x, lengths).detach().numpy(), atol=1e-9)
 
 
 def test_returned_packed_sequence_is_noted():

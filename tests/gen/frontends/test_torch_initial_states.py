@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from hashlib import sha256
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from support.lazy import nets, nn, torch
 from support.no_logic import no_logic
+from support.torch_forms import in_form
 from typer.testing import CliRunner
 
 from rtlstm.cli.main import app
@@ -59,8 +59,7 @@ def data(seed: int = 1) -> Any:
 
 def check(result: Any, module: Any, batch: int = BATCH) -> None:
     x = data()[:, :batch]
-    with torch.no_grad():
-        wanted = module(x).numpy()
+    wanted = module(x).detach().numpy()
     found = run_float(result.network, x.double().numpy(), result.initial_state_of(batch)).y
     np.testing.assert_allclose(found, wanted, atol=1e-6)
     assert any("in a state that was learned" in note for note in result.report.notes)
@@ -93,12 +92,8 @@ def test_learned_state_in_every_form(form: str) -> None:
 def test_learned_state_of_exported_files(tmp_path: Path) -> None:
     """Of TorchScript, which is read in a process of its own, and of an exported program."""
     module = learned()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.jit.trace(module, data()).save(str(tmp_path / "traced.pt"))
-        program = torch.export.export(module, (data(),))
-    check(read_model(tmp_path / "traced.pt"), module)
-    check(read_model(program), module)
+    check(read_model(in_form("trace", module, (data(),), tmp_path)), module)
+    check(read_model(in_form("exported", module, (data(),), tmp_path, saved=False)), module)
 
 
 def test_a_cells_learned_state() -> None:
@@ -106,8 +101,7 @@ def test_a_cells_learned_state() -> None:
     parts = {"cell": nn.GRUCell(I, H), "h0": nn.Parameter(torch.randn(1, H))}
     module, x = nets.Net(lambda m, x: m.cell(x, m.h0.expand(x.shape[0], -1)), **parts).eval(), data()[0]
     result = read_model(module)
-    with torch.no_grad():
-        wanted = module(x).numpy()
+    wanted = module(x).detach().numpy()
     found = run_float(result.network, x[None].double().numpy(), result.initial_state_of(BATCH)).y
     np.testing.assert_allclose(found[0], wanted, atol=1e-6)
 
@@ -120,8 +114,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
 
 
 def wanted(x: Any) -> np.ndarray:
-    with torch.no_grad():
-        return learned()(x).numpy()
+    return learned()(x).detach().numpy()
 
 
 def test_driver_begins_in_it_and_reset_returns_to_it(build: Build) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.lazy import Lazy, nets, nn, torch
 from support.refusals import refused
+from support.torch_forms import in_form
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
 from rtlstm.sim.reference import run_float
@@ -41,8 +42,7 @@ def loop(steps):
 
 def same(network, module) -> None:
     x = torch.randn(5, 1, 3, generator=torch.Generator().manual_seed(2))
-    with torch.no_grad():
-        wanted = module(x).numpy()
+    wanted = module(x).detach().numpy()
     np.testing.assert_allclose(run_float(network, x.numpy()).y, wanted, atol=1e-6)
 
 
@@ -69,10 +69,7 @@ def test_wrappers_are_looked_through(wrap, tmp_path: Path) -> None:
 def test_cell_in_a_loop_is_read_also_traced(steps, tmp_path: Path) -> None:
     module = loop(steps)
     same(read_model(module).network, module)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.jit.trace(module, torch.zeros(5, 1, 3)).save(str(tmp_path / "traced.pt"))
-    same(read_model(tmp_path / "traced.pt").network, module)
+    same(read_model(in_form("trace", module, (torch.zeros(5, 1, 3),), tmp_path)).network, module)
 
 
 def test_cell_in_a_loop_that_is_none_is_refused_with_a_way_that_works(tmp_path: Path) -> None:
@@ -85,10 +82,8 @@ def test_cell_in_a_loop_that_is_none_is_refused_with_a_way_that_works(tmp_path: 
 
 
 def test_scripted_loop_is_refused(tmp_path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.jit.script(scripted.Loop().eval()).save(str(tmp_path / "net.pt"))
-    refused(tmp_path / "net.pt", "the cell 'cell' is called in a loop over the steps")
+    path = in_form("script", scripted.Loop().eval(), (), tmp_path)
+    refused(path, "the cell 'cell' is called in a loop over the steps")
 
 
 NORMS = {
@@ -149,25 +144,17 @@ def test_pruned_weights_are_read(part: str, name: str, tmp_path: Path) -> None:
         same(network, module)
 
 
-@pytest.mark.parametrize("form", ["script", "exported"])
+@pytest.mark.parametrize("form", ["trace", "exported"])
 @pytest.mark.parametrize(("part", "name"), [("lstm", "weight_hh_l0"), ("head", "weight")])
 def test_pruning_in_a_graph_is_computed(part: str, name: str, form: str, tmp_path: Path) -> None:
-    def write(module) -> Path:
-        path, x = tmp_path / ("net.pt" if form == "script" else "net.pt2"), torch.zeros(5, 1, 3)
-        with warnings.catch_warnings(action="ignore"):
-            if form == "script":
-                torch.jit.trace(module, x).save(str(path))
-            else:
-                torch.export.save(torch.export.export(module, (x,)), path)
-        return path
-
-    module = pruned(part, name)
-    if (form, part) == ("script", "lstm"):
-        refused(write(module), r"torch.nn.utils.prune.remove\(module, name\)")
+    module, x = pruned(part, name), torch.zeros(5, 1, 3)
+    path = in_form(form, module, (x,), tmp_path)
+    if (form, part) == ("trace", "lstm"):
+        refused(path, r"torch.nn.utils.prune.remove\(module, name\)")
     else:
-        same(read_model(write(module)).network, module)
+        same(read_model(path).network, module)
     prune.remove(getattr(module, part), name)
-    same(read_model(write(module)).network, module)
+    same(read_model(in_form(form, module, (x,), tmp_path)).network, module)
 
 
 @pytest.mark.parametrize("kinds", ["LSTM Linear", "LSTM", "Linear"])

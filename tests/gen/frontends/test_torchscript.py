@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from support.lazy import Lazy, nets, nn, torch
 from support.refusals import refused
+from support.torch_forms import in_form
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, limits, read_model
 from rtlstm.gen.frontends.torch import script as script_reader
@@ -34,12 +35,9 @@ I, H = 3, 4  # noqa: E741
 def test_file_equals_module(tmp_path, how, kind, options):
     torch.manual_seed(1)
     module, x = scripted.Whole(kind, **options).eval(), torch.rand(2, 5, I)
-    compiled = torch.jit.script(module) if how == "script" else torch.jit.trace(module, x)
-    compiled.save(str(tmp_path / "net.pt"))
-    result = read_model(tmp_path / "net.pt")
+    result = read_model(in_form(how, module, (x,), tmp_path))
     y = run_float(result.network, x.numpy().swapaxes(0, 1)).y.swapaxes(0, 1)
-    with torch.no_grad():
-        np.testing.assert_allclose(y, module(x).numpy(), atol=1e-5)
+    np.testing.assert_allclose(y, module(x).detach().numpy(), atol=1e-5)
     assert result.report.format == "TorchScript"
     assert [layer.kind for layer in result.network.layers][:3] == ["bidirectional", "bidirectional", "dense"]
 
@@ -49,11 +47,9 @@ def test_file_equals_module(tmp_path, how, kind, options):
 def test_slices_and_final_states(tmp_path, how, kind):
     torch.manual_seed(1)
     module, x = getattr(scripted, kind)().eval(), torch.rand(2, 5, I)
-    compiled = torch.jit.script(module) if how == "script" else torch.jit.trace(module, x)
-    compiled.save(str(tmp_path / "net.pt"))
-    y = run_float(read_model(tmp_path / "net.pt").network, x.numpy().swapaxes(0, 1)).y[-1]
-    with torch.no_grad():
-        np.testing.assert_allclose(y, module(x).numpy(), atol=1e-5)
+    network = read_model(in_form(how, module, (x,), tmp_path)).network
+    y = run_float(network, x.numpy().swapaxes(0, 1)).y[-1]
+    np.testing.assert_allclose(y, module(x).detach().numpy(), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["GRUCell", "RNNCell"])
