@@ -212,7 +212,7 @@ def _einsum(step: Step) -> Value:
         raise problem
     weight = np.einsum(f"{its}->{''.join([*groups, *made, *read])}", weight)
     outputs, inputs = weight.shape[-2:]
-    value = step.along(value, mine.index(*read), inputs)
+    value = step.along(value, mine.index("".join(read)), inputs)
     tags, count = dict(zip(mine, value.axes.tags, strict=True)), value.axes.frames
     if any(tags[name] != f"K{count}" for name in groups) or weight.shape[:-2] not in ((), (count,)):
         raise problem

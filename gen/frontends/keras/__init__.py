@@ -466,7 +466,8 @@ class _Translator:
                 first = of_one_group(own, first.shape[1], layer.where).transpose(2, 1, 0)
             for each in points:
                 first = first @ each[0]
-            return first.transpose(2, 1, 0)
+            whole: Floats = first.transpose(2, 1, 0)
+            return whole
 
         inputs = [*self.reads, self.constant("kernel", kernel)]
         if bias:
