@@ -462,8 +462,8 @@ class _Translator:
         def kernel() -> Floats:
             first, *points = found()[: len(names)]
             if layer.kind != "Conv1D":  # (taps, inputs, results of each input)
-                own = first.transpose(1, 2, 0).reshape(-1, 1, taps)
-                first = of_one_group(own, first.shape[1], layer.where).transpose(2, 1, 0)
+                apart = first.transpose(1, 2, 0).reshape(-1, 1, taps)
+                first = of_one_group(apart, first.shape[1], layer.where).transpose(2, 1, 0)
             for each in points:
                 first = first @ each[0]
             whole: Floats = first.transpose(2, 1, 0)
