@@ -127,8 +127,8 @@ def command(*records: type[BaseModel]) -> Callable[[Callable[..., None]], Callab
 def _parameters(work: Callable[..., None], declared: dict[str, DeclaredOption]) -> list[inspect.Parameter]:
     kind = inspect.Parameter.KEYWORD_ONLY
     found = [inspect.Parameter("context", kind, annotation=typer.Context)]
-    _, *own = inspect.signature(work, eval_str=True).parameters.values()
-    for each in own:
+    _, *taken = inspect.signature(work, eval_str=True).parameters.values()
+    for each in taken:
         if each.name == "options":
             found += [_parameter(option) for option in declared.values()]
         else:
