@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
@@ -340,7 +341,7 @@ def test_a_layer_that_is_called_twice_stays_outside(tmp_path: Path) -> None:
 )
 def test_what_is_not_supported_is_refused_by_name(layers: Any, named: str, tmp_path: Path) -> None:
     _, path = save(tmp_path, ".keras", *layers())
-    assert named in refused(path, "")
+    refused(path, re.escape(named))
     assert inspect_model(path).refusal
 
 
@@ -412,7 +413,7 @@ def test_ends_before_an_activation_are_refused_and_offered_by_name(
     layers: Any, output: str | None, named: str, tmp_path: Path
 ) -> None:
     _, path = save(tmp_path, ".keras", *layers())
-    assert named in refused(path, "", ReadOptions(output=output))
+    refused(path, re.escape(named), ReadOptions(output=output))
 
 
 def test_nothing_is_left_to_end_at_before_the_recurrent_layers(tmp_path: Path) -> None:
