@@ -136,7 +136,7 @@ def _device(
 _LUTRAM = RamKind(4, (4,), 0, 4, block=False, scaled=4)
 _REST_LUTS = {2: 3, 3: 4.5, 4: 15}
 """LUTs for each bit of the other operand, by the bits of the rest."""
-_CLOCK = ClockModel(base_mhz={"": 232}, filled=0.1, narrow_bits=28, wide_bit=0.01, logic_slopes=0)
+_CLOCK = ClockModel(base_mhz={"": 202}, filled=0.23, narrow_bits=28, wide_bit=0.01, logic_slopes=0)
 
 
 class _Estimates(Estimates):
@@ -181,23 +181,21 @@ class _Estimates(Estimates):
     # They had one clock; one top with two has moved both constants.
     top_luts = (1503, 0.66)
     top_ffs = (823, 1.2)
-    # Fitted to ``routed``, one seed each, without the paths through multipliers: nextpnr does not know their
-    # delays. Nor were paths through LUTs of fewer than four inputs timed, as they are now: these clocks are
-    # too high until such designs are routed again. The losses are assumptions.
+    # Fitted to ``routed``, without the paths through multipliers: nextpnr does not know their delays. The
+    # loss of a full device is that of the three of a GW2A-18; that of wide sums is an assumption.
     clocks: ClassVar[Mapping[str, ClockModel]] = {
         "": _CLOCK,
-        "gw1n-9": _CLOCK.replace(base_mhz={"": 125}),
-        "gw1nr-9": _CLOCK.replace(base_mhz={"": 125}),
+        "gw1n-9": _CLOCK.replace(base_mhz={"": 113}),
+        "gw1nr-9": _CLOCK.replace(base_mhz={"": 113}),
     }
     assumed_fill = 0.6
     # nextpnr found no sites for 17.5 of 20 DSP blocks, nor for 45.5 of 48.
     routed = (
-        RoutedDesign("gw1n-9", "LSTM 1 -> 20, 8 bits, 4 x 2, median of 3", 50.0, None, 112.4, 19),
-        # Above what the clocks say by 15 %; they do not know of faster paths with direct tables.
-        RoutedDesign("gw1n-9", "LSTM 1 -> 20, 8 bits, direct, 8 x 2", 50.3, None, 139.4),
-        RoutedDesign("gw2a-18", "toptag, 8 bits, 8 x 4", 31.4, None, 222.1, 19),
-        RoutedDesign("gw2a-18", "toptag, 8 bits, 12 x 4", 37.8, None, 204.2, 19),
-        RoutedDesign("gw2a-18", "toptag, 8 bits, 16 x 4", 46.5, None, 244.0, 19, False, 78.125),
+        RoutedDesign("gw1n-9", "LSTM 1 -> 20, 8 bits, 4 x 2, median of 3", 55.3, None, 99.16, 19),
+        RoutedDesign("gw1n-9", "LSTM 1 -> 20, 8 bits, direct, 8 x 2", 54.3, None, 98.5, 19, True),
+        RoutedDesign("gw2a-18", "toptag, 8 bits, 8 x 4", 33.3, None, 184.91, 20),
+        RoutedDesign("gw2a-18", "toptag, 8 bits, 12 x 4", 39.8, None, 188.25, 20),
+        RoutedDesign("gw2a-18", "toptag, 8 bits, 16 x 4", 48.7, None, 176.06, 20, False, 81.25),
     )
 
     # Fitted to four cores of 4 units that were synthesised: LSTMs and a GRU, 1 and 3 registers; LUTs are 7 %
