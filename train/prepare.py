@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from rtlstm.gen.builds.compiled import Build, check_alone, device_folder
-from rtlstm.gen.builds.hardware import device_settings
+from rtlstm.gen.builds.hardware import device_settings, table_settings
 from rtlstm.gen.frontends import ReadOptions, read_if_needed
 from rtlstm.gen.frontends.arrays import first_line
 from rtlstm.gen.quantise.calibration import Calibration
@@ -125,6 +125,7 @@ def prepare(
         existing = None
         if device is None:
             settings = QuantizationSettings(**{"weight_bits": _DEFAULT_BITS} | numbers)
+            settings = table_settings(settings, network, read.embeddings, calibration is not None)
         else:
             check_alone(numbers)
             if train_ranges:

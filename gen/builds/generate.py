@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from rtlstm.fpga.devices import devices
@@ -40,6 +39,7 @@ from rtlstm.gen.builds.hardware import (
     hardware_options,
     quantised_for,
     refuse_capacities,
+    table_settings,
     with_capacity,
 )
 from rtlstm.gen.builds.in_space import fit_in_space, space_note
@@ -210,19 +210,12 @@ class BuildRequest:
         fit, array = self.fit, self.array
         return replace(
             self,
-            settings=self._with_table_range(),
+            settings=table_settings(
+                self.settings, self.network, self.embeddings, self.calibration is not None
+            ),
             fit=fit and fit.model_copy(update=rows),
             array=array and array.model_copy(update=rows),
         )
-
-    def _with_table_range(self) -> QuantizationSettings:
-        """The settings of the numbers, with the range of the table that is the only input, if no other is
-        given."""
-        tables = [each.table for each in self.embeddings]
-        given = self.calibration is not None or self.settings.input_range is not None
-        if given or len(tables) != 1 or self.network.input_parts or not tables[0].any():
-            return self.settings
-        return self.settings.replace(input_range=float(np.abs(tables[0]).max()))
 
     @property
     def token_rows(self) -> int:

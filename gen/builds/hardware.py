@@ -6,19 +6,23 @@ exact schedule of the family's pipeline. The smallest is chosen whose step laten
 longer. A lane counts as one additional multiplier, for its accumulator and its memory.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import lcm
 from typing import Any
+
+import numpy as np
 
 from rtlstm.boards.catalogue import find_target
 from rtlstm.fpga.fit import Fit, FitRequest, fit_device
 from rtlstm.fpga.request import HardwareRequest
 from rtlstm.gen.quantise.plan import QuantizationSettings, hardware_alone
 from rtlstm.gen.quantise.target import TargetHardware
+from rtlstm.host.embeddings import Embedding
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FAMILIES, GENERIC
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import (
     LayerShape,
     QuantizedNetwork,
@@ -297,6 +301,17 @@ def with_capacity(
         return parameters
     fixed = Manifest.of(name, network, parameters)
     return parameters.replace(capacity=fixed.program.needs.capacity(**capacities))
+
+
+def table_settings(
+    settings: QuantizationSettings, network: Network, embeddings: Sequence[Embedding], calibrated: bool
+) -> QuantizationSettings:
+    """Return the settings with the range of the table whose rows are the only input, unless data or the
+    settings give one."""
+    if calibrated or settings.input_range is not None or len(embeddings) != 1 or network.input_parts:
+        return settings
+    largest = float(np.abs(embeddings[0].table).max())
+    return settings.replace(input_range=largest) if largest else settings
 
 
 def device_settings(device: Manifest, input_range: float | None) -> QuantizationSettings:

@@ -334,6 +334,14 @@ def test_modules_and_files_of_onnx(tmp_path, tokens):
         assert np.abs(built.run(tokens)[0].reshape(exact.shape) - exact).max() < 2e-3
 
 
+def test_a_prepared_module_has_the_range_of_its_table():
+    net = nets.chain(torch.nn.Embedding(ROWS, INPUTS), torch.nn.LSTM(INPUTS, 4))
+    with torch.no_grad():
+        net.part0.weight.copy_(net.part0.weight / net.part0.weight.abs().max())
+    assert train.prepare(net).numerics.input.limit < 2
+    assert train.prepare(net, input_range=5.0).numerics.input.limit >= 5
+
+
 @pytest.mark.slow
 def test_a_trained_table_goes_with_its_build(tmp_path, tokens):
     torch.manual_seed(0)
