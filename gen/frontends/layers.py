@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
+from itertools import pairwise
+from string import ascii_letters
 from typing import Any
 
 import numpy as np
@@ -191,11 +193,15 @@ def _matmul(step: Step) -> Value:
 def _einsum(step: Step) -> Value:
     """A dense layer that is written as a sum of products: of all features, or of each group of them."""
     equation = "".join(str(step.attributes()["equation"]).split())
-    terms, _, result = equation.partition("->")
-    names = terms.split(",")
     at = next(number for number, each in enumerate(step.inputs) if each is not None)
     value = step.values[0].retagged("B", "K2")
     value.axes.expect(step.where)
+    names = equation.partition("->")[0].split(",")
+    if "..." in names[at]:
+        rest = [letter for letter in ascii_letters if letter not in equation]
+        equation = equation.replace("...", "".join(rest[: len(value.axes.tags) + 3 - len(names[at])]))
+    terms, _, result = equation.partition("->")
+    names = terms.split(",")
     problem = ModelError(
         f"{step.where}: {equation!r} of a tensor with axes {value.axes} must multiply its features, or each "
         "group of them, with constant weights"
@@ -567,6 +573,11 @@ def _last_steps(step: Step, value: Value, first: int, last: int) -> Value | None
     )
 
 
+def _two_groups(value: Value) -> Value:
+    """The same, with both directions as groups if they are behind the features, as only groups can be."""
+    return value.retagged("B", "K2") if ("F", "B") in pairwise(value.axes.tags) else value
+
+
 def _reshape(step: Step) -> Value:
     value, shape = step.only(), _shape(step)
     copies, tags = not step.attributes().get("allowzero", 0), value.axes.tags
@@ -577,7 +588,7 @@ def _reshape(step: Step) -> Value:
         if joined is not None and wide in (-1, joined.axes.features):
             return joined
     axes = value.axes.reshape(shape, step.where, zero_copies=copies, known=known)
-    if axes.lost and value.axes.frames > 1:
+    if axes.lost and (value := _two_groups(value)).axes.frames > 1:
         value = join_frames(step, value)
         # Copied sizes count the axes before.
         if not value.axes.lost and Size(0) not in (shape or ())[value.axes.tags.index("F") :]:
@@ -594,6 +605,8 @@ def _flatten(step: Step) -> Value:
         first, last = (
             at % rank if -rank <= at < rank else at for at in (attributes["start"], attributes["end"])
         )
+        if {"F", "B"} <= {*value.axes.tags[first : last + 1]}:
+            value = _two_groups(value)
         if {"F", "K"} <= {tag[0] for tag in value.axes.tags[first : last + 1]}:
             value, last = join_frames(step, value), last - 1
         joined = _last_steps(step, value, first, last)

@@ -119,14 +119,21 @@ LAYERS = {
     )[0],
     "two layers": lambda s, x: s.fc(of(s, "deep", x)[0]),
     "linear as a sum of products": lambda s, x: torch.einsum("n t h, h o -> n t o", y(s, x), s.w),
+    "linear as a sum of products along an ellipsis": lambda s, x: torch.einsum("...h,ho->...o", y(s, x), s.w),
     "linear in groups": lambda s, x: torch.einsum(
         "ntgi,gio->ntgo", y(s, x).unflatten(-1, (3, 2)).relu(), s.blocks
     ).flatten(2),
     "linear of each group": lambda s, x: s.fc(
         torch.einsum("ntgi,io->ntog", y(s, x).unflatten(-1, (3, 2)), s.blocks[0]).flatten(2)
     ),
-    "two groups in another order": lambda s, x: s.fc(
+    "three groups in another order": lambda s, x: s.fc(
         y(s, x).unflatten(-1, (3, 2)).transpose(2, 3).flatten(2)
+    ),
+    "two groups in another order": lambda s, x: s.fc(
+        y(s, x).unflatten(-1, (2, 3)).transpose(2, 3).flatten(2)
+    ),
+    "two groups in another order, reshaped": lambda s, x: s.fc(
+        y(s, x).unflatten(-1, (2, 3)).transpose(2, 3).reshape(*x.shape[:2], -1)
     ),
     "rnn": lambda s, x: s.fc(of(s, "rnn", x)[0]),
     "two recurrent layers": lambda s, x: s.next(torch.tanh(s.same(y(s, x))))[0],
