@@ -258,8 +258,8 @@ def _reduce(step: Step) -> Value:
         else:
             which = "of the model's input" if tag.startswith("?") else f"({tag})"
             raise ModelError(
-                f"{step.where} reduces axis {axis} {which}; only the steps and the two directions of a "
-                "bidirectional layer can be"
+                f"{step.where} reduces axis {axis} {which}; only the steps, the two directions of a "
+                "bidirectional layer, and features to a sum or mean can be"
             )
     return value
 
