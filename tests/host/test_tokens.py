@@ -338,8 +338,8 @@ def test_a_prepared_module_has_the_range_of_its_table():
     net = nets.chain(torch.nn.Embedding(ROWS, INPUTS), torch.nn.LSTM(INPUTS, 4))
     with torch.no_grad():
         net.part0.weight.copy_(net.part0.weight / net.part0.weight.abs().max())
-    assert train.prepare(net).numerics.input.limit < 2
-    assert train.prepare(net, input_range=5.0).numerics.input.limit >= 5
+    assert train.prepare(net).layers.numerics.input.limit < 2
+    assert train.prepare(net, input_range=5.0).layers.numerics.input.limit >= 5
 
 
 @pytest.mark.slow
