@@ -216,7 +216,9 @@ def explain_trials(trials: Sequence[Trial]) -> Iterator[str]:
         return
     chosen, first = ", ".join(f"{trial.choice} {trial.value}" for trial in taken), trials[0].error
     ratio = taken[-1].error / first if first else 1.0
-    change = f"{abs(100 * (1 - ratio)):.2g} % {'less' if ratio < 1 else 'more'}"
+    percent = abs(100 * (1 - ratio))
+    # With two digits, 99.7 would be 1e+02.
+    change = f"{percent:.{2 if percent < 99 else 4}g} % {'less' if ratio < 1 else 'more'}"
     gained = f"with {change} error" if abs(1 - ratio) >= _LEAST_CHANGE else "with about the same error"
     wide = "; wide ranges that cost little are taken, since other data may have larger values"
     wide *= any(trial.value == "double" for trial in taken)

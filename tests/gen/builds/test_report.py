@@ -123,6 +123,8 @@ def test_why_rounding_that_gains_nothing_is_taken(error: float, said: bool):
     [
         (0.369, 0.3691, "about the same error"),
         (0.4, 0.1, "75 % less error"),
+        (0.4, 0.0012, "99.7 % less error"),
+        (0.1, 0.25, "150 % more error"),
         (0.0, 0.0, "about the same error"),
     ],
 )
