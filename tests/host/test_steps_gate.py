@@ -28,6 +28,10 @@ STREAMS = np.array([0, 1])
 BAD_STEPS: list[tuple[dict[str, Any], str]] = [
     ({"x": WHOLE[:, 1:]}, r"x must be \(2, 3\), not \(2, 2\); this build reads 3 values per time step"),
     ({"x": WHOLE[:1]}, r"x must be \(2, 3\), not \(1, 3\)"),
+    (
+        {"x": WHOLE.T},
+        r"x must be \(2, 3\), not \(3, 2\);.* features stand before steps, .*swapaxes\(x, -1, -2\)",
+    ),
     ({"x": WHOLE[0]}, r"x must be \(2, 3\), not \(3,\)"),
     ({"x": WHOLE[None]}, r"x must be \(2, 3\), not \(1, 2, 3\)"),
     ({"x": WHOLE + 0.5}, "x must hold codes, integers of the input format, not float64"),

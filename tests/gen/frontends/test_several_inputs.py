@@ -144,6 +144,7 @@ def test_the_driver_takes_them_by_name(build):
         (lambda x, other: {"x": x, "other": other[:2]}, "'other' of shape"),
         (lambda x, other: {"x": x, "other": other[:, :1]}, "'other' of shape"),
         (lambda x, other: {"x": x, "other": np.ones(other.shape, int)}, "codes in all of them"),
+        (lambda x, other: x, r"side by side: give them by name \(x, other\)"),
     ],
 )
 def test_wrong_inputs_are_refused(build, wrong, words):
