@@ -234,6 +234,8 @@ def test_mistakes_are_named(build: rtlstm.Build, tmp_path: Path):
         rtlstm.compile(network, folder=tmp_path / "b", calibration=np.ma.masked_greater(np.ones((4, 3)), 0))
     with pytest.raises(rtlstm.InputError, match="calibration must be an array of numbers"):
         rtlstm.compile(network, folder=tmp_path / "b", calibration=[[1.0, 2], [3]])
+    with pytest.raises(rtlstm.InputError, match=r"not \(4, 3, 9\); if features .*swapaxes\(x, -1, -2\)"):
+        rtlstm.compile(network, folder=tmp_path / "b", calibration=np.ones((4, 3, 9)))
     for wrong in ({"capacities": [1]}, {"capacities": {"foo": 1}}, {"fit": 5}, {"name": 5}, {"progress": 5}):
         with pytest.raises(rtlstm.ConfigurationError, match=f"{next(iter(wrong))} must be"):
             rtlstm.compile(network, folder=tmp_path / "b", **wrong)

@@ -247,7 +247,11 @@ def check_sequences(
     values = x if batched else x[:, None, :]
     if values.ndim != 3 or values.shape[2] != inputs or 0 in values.shape:
         axes = "N, T" if batch_first else "T, N"
-        raise InputError(f"{name} must be (T, {inputs}) or ({axes}, {inputs}) and not empty, not {given}")
+        turn = values.ndim == 3 and values.shape[1] == inputs
+        hint = "; if features stand before steps, transpose them: numpy.swapaxes(x, -1, -2)" * turn
+        raise InputError(
+            f"{name} must be (T, {inputs}) or ({axes}, {inputs}) and not empty, not {given}{hint}"
+        )
     if batched and batch_first:
         values = values.swapaxes(0, 1)
     of_data = "lengths" if name == "x" else f"lengths of {name}"
