@@ -852,7 +852,8 @@ class Accelerator(Closing):
     def _busy(self, what: str) -> str:
         total = self.manifest.parameters.streams
         return (
-            f"{what}, but all {total} of this build are open; close one, or all with "
+            f"{what}, but {f'all {total}' if total > 1 else 'the one'} of this build "
+            f"{'are' if total > 1 else 'is'} open; close one, or all with "
             f"close_streams, or generate with `streams={total + 1}`"
         )
 
