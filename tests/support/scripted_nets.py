@@ -1,6 +1,6 @@
 """PyTorch modules whose classes TorchScript compiles: import it within a test, or by ``Lazy``."""
 
-from typing import Tuple  # noqa: UP035 - TorchScript's compiler wants it
+from typing import List, Tuple  # noqa: UP035 - TorchScript's compiler wants it
 
 import torch
 from torch import nn
@@ -41,8 +41,8 @@ class Whole(nn.Module):
         return torch.sigmoid(self.linear(self.drop(y))) * 2 - 1
 
 
-class Appended(nn.Module):
-    """The last step beside its hyperbolic tangent, from a list that grows."""
+class Listed(nn.Module):
+    """What a list gives that is made of the last step and its hyperbolic tangent."""
 
     def __init__(self):
         super().__init__()
@@ -50,9 +50,46 @@ class Appended(nn.Module):
 
     def forward(self, x):
         last = self.rnn(x)[0][:, -1]
-        parts = [last]
-        parts.append(torch.tanh(last))
-        return torch.cat(parts, -1)
+        return torch.cat(self.change([last], torch.tanh(last)), -1)
+
+
+class Appended(Listed):
+    """A list that grows, also by what was made of it before."""
+
+    def change(self, parts: List[torch.Tensor], other: torch.Tensor):  # noqa: UP006
+        parts.append(other)
+        parts.append(torch.cat(parts, -1))
+        return parts
+
+
+class Changed(Listed):
+    """A list that is changed in all ways whose results are known."""
+
+    def change(self, parts: List[torch.Tensor], other: torch.Tensor):  # noqa: UP006
+        parts.extend([other, other])
+        parts.insert(0, 2 * other)
+        parts[1] = parts.pop() + parts[1]
+        parts += [-other]
+        parts.reverse()
+        return parts
+
+
+class Filled(Listed):
+    """A list that a loop fills."""
+
+    def change(self, parts: List[torch.Tensor], other: torch.Tensor):  # noqa: UP006
+        for _ in range(2):
+            parts.append(other)
+        return parts
+
+
+class Unknown(Listed):
+    """A list of which a run alone tells how many elements it has."""
+
+    def change(self, parts: List[torch.Tensor], other: torch.Tensor):  # noqa: UP006
+        found = list(other.split(2))
+        found.append(other)
+        return found
 
 
 class LayerNorms(nn.Module):

@@ -6,6 +6,7 @@ module, or by its branches: a branch that only raises is never taken.
 """
 
 import ast
+import contextlib
 import inspect
 import io
 import pickletools
@@ -32,6 +33,12 @@ from rtlstm.spec.network import Network
 _PASS = ("prim::unchecked_cast", "prim::data", "prim::NumToTensor", "aten::Int", "aten::IntImplicit")
 _BUILD = ("prim::TupleConstruct", "prim::ListConstruct")
 _UNPACK = ("prim::TupleUnpack", "prim::ListUnpack")
+_CHANGES = {
+    **{f"aten::{name}": name for name in ("append", "clear", "extend", "insert", "pop", "reverse")},
+    "aten::_set_item": "__setitem__",
+    "aten::add_": "__iadd__",
+}
+"""Operators that change a list in place, as methods of Python's."""
 _SEQUENCES = {f"aten::{name}": kind for name, kind in SEQUENCES.items()}
 _CELLS = ("GRUCell", "LSTMCell", "RNNCell")
 _RECURRENT = frozenset({*_SEQUENCES.values(), *_CELLS})
@@ -149,14 +156,13 @@ class _Walk:
         if kind == "prim::If":
             return self._branch(node, args[0], scope)
         if kind == "prim::Loop":
-            return [self._loop(node, args)] * outputs
+            return [self._loop(node, args, scope)] * outputs
         if kind in _BUILD:
             return [tuple(args) if kind == "prim::TupleConstruct" else list(args)]
         if kind in _UNPACK:
             return [self._item(args[0], at) for at in range(outputs)]
-        if kind == "aten::append" and isinstance(args[0], list):
-            args[0].append(args[1])
-            return args[:1]
+        if kind in _CHANGES and _of_list(node):
+            return [self._change(kind, *args)]
         if kind == "prim::TupleIndex":
             return [self._item(args[0], int(args[1] or 0))]
         if kind in _PASS:
@@ -173,6 +179,16 @@ class _Walk:
         if at >= len(value):
             raise ModelError(f"takes element {at} of a list that a loop fills; give the module itself")
         return value[at]
+
+    def _change(self, kind: str, changed: Any, *given: Any) -> Any:
+        """Change a list as the code does; of what is popped, return that."""
+        if isinstance(changed, list) and (
+            kind not in ("aten::extend", "aten::add_") or isinstance(given[0], list)
+        ):
+            with contextlib.suppress(IndexError, TypeError):
+                found = getattr(changed, _CHANGES[kind])(*given)
+                return found if kind == "aten::pop" else changed
+        raise ModelError(f"{kind} changes a list whose elements only a run tells; give the module itself")
 
     def _call(self, name: str, args: Any, kwargs: Mapping[str, Any], **how: Any) -> Any:
         """Translate an operation; one with weights has the name of the module that has them."""
@@ -292,7 +308,22 @@ class _Walk:
             )
         return self.block(possible[0], scope)
 
-    def _loop(self, node: Any, args: list[Any]) -> Any:
+    def _loop(self, node: Any, args: list[Any], scope: dict[str, Any]) -> Any:
+        """A loop, which is refused where its result is read, or a list that it changes."""
+        inner = [each for block in node.blocks() for each in _find(block)]
+        made = self._looped(
+            node, [*args, *(scope.get(one.debugName()) for each in inner for one in each.inputs())]
+        )
+        for each in inner:
+            if each.kind() in _CHANGES and _of_list(each):
+                name = next(iter(each.inputs())).debugName()
+                if isinstance(changed := scope.get(name), list):
+                    changed[:] = [made]
+                elif name in scope:
+                    scope[name] = made
+        return made
+
+    def _looped(self, node: Any, args: list[Any]) -> Any:
         called = [name for block in node.blocks() for name in _called(block)]
         cells = [path for path, part in self.modules.items() if script_kind(part) in _CELLS]
         found = next((path for path in cells if path.rpartition(".")[2] in called), "")
@@ -378,11 +409,16 @@ def _fold(kind: str, args: list[Any]) -> tuple[Any] | None:
     return None
 
 
-def _find(block: Any, kinds: Collection[str]) -> list[Any]:
-    """Nodes of these kinds, in inner blocks too."""
+def _of_list(node: Any) -> bool:
+    """Whether a node's first input is a list."""
+    return next(iter(node.inputs())).type().kind() == "ListType"
+
+
+def _find(block: Any, kinds: Collection[str] = ()) -> list[Any]:
+    """Nodes of these kinds, or all, in inner blocks too."""
     found: list[Any] = []
     for node in block.nodes():
-        found += [node] if node.kind() in kinds else []
+        found += [node] if not kinds or node.kind() in kinds else []
         for inner in node.blocks():
             found += _find(inner, kinds)
     return found

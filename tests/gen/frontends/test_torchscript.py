@@ -43,13 +43,20 @@ def test_file_equals_module(tmp_path, how, kind, options):
 
 
 @pytest.mark.parametrize("how", ["script", "trace"])
-@pytest.mark.parametrize("kind", ["Ends", "BothEnds", "Appended"])
+@pytest.mark.parametrize("kind", ["Ends", "BothEnds", "Appended", "Changed"])
 def test_slices_and_final_states(tmp_path, how, kind):
     torch.manual_seed(1)
     module, x = getattr(scripted, kind)().eval(), torch.rand(2, 5, I)
     network = read_model(in_form(how, module, (x,), tmp_path)).network
     y = run_float(network, x.numpy().swapaxes(0, 1)).y[-1]
     np.testing.assert_allclose(y, module(x).detach().numpy(), atol=1e-5)
+
+
+def test_lists_that_only_a_run_tells_are_refused():
+    refused(torch.jit.script(scripted.Filled()), "Loop '.*, which reads '.*, is not supported")
+    refused(
+        torch.jit.script(scripted.Unknown()), "aten::append changes a list whose elements only a run tells"
+    )
 
 
 @pytest.mark.parametrize("kind", ["GRUCell", "RNNCell"])
