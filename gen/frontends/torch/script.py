@@ -310,17 +310,14 @@ class _Walk:
 
     def _loop(self, node: Any, args: list[Any], scope: dict[str, Any]) -> Any:
         """A loop, which is refused where its result is read, or a list that it changes."""
-        inner = [each for block in node.blocks() for each in _find(block)]
-        made = self._looped(
-            node, [*args, *(scope.get(one.debugName()) for each in inner for one in each.inputs())]
-        )
-        for each in inner:
-            if each.kind() in _CHANGES and _of_list(each):
-                name = next(iter(each.inputs())).debugName()
-                if isinstance(changed := scope.get(name), list):
-                    changed[:] = [made]
-                elif name in scope:
-                    scope[name] = made
+        inner = [each for block in node.blocks() for each in _find(block, _CHANGES) if _of_list(each)]
+        changed = {name: scope[name] for each in inner if (name := _first(each).debugName()) in scope}
+        made = self._looped(node, [*args, *changed.values()])
+        for name, value in changed.items():
+            if isinstance(value, list):
+                value[:] = [made]
+            else:
+                scope[name] = made
         return made
 
     def _looped(self, node: Any, args: list[Any]) -> Any:
@@ -409,16 +406,21 @@ def _fold(kind: str, args: list[Any]) -> tuple[Any] | None:
     return None
 
 
+def _first(node: Any) -> Any:
+    """A node's first input."""
+    return next(iter(node.inputs()))
+
+
 def _of_list(node: Any) -> bool:
     """Whether a node's first input is a list."""
-    return next(iter(node.inputs())).type().kind() == "ListType"
+    return str(_first(node).type().kind()) == "ListType"
 
 
-def _find(block: Any, kinds: Collection[str] = ()) -> list[Any]:
-    """Nodes of these kinds, or all, in inner blocks too."""
+def _find(block: Any, kinds: Collection[str]) -> list[Any]:
+    """Nodes of these kinds, in inner blocks too."""
     found: list[Any] = []
     for node in block.nodes():
-        found += [node] if not kinds or node.kind() in kinds else []
+        found += [node] if node.kind() in kinds else []
         for inner in node.blocks():
             found += _find(inner, kinds)
     return found

@@ -133,7 +133,7 @@ LAYERS = {
         y(s, x).unflatten(-1, (2, 3)).transpose(2, 3).flatten(2)
     ),
     "two groups in another order, reshaped": lambda s, x: s.fc(
-        y(s, x).unflatten(-1, (2, 3)).transpose(2, 3).reshape(*x.shape[:2], -1)
+        y(s, x).unflatten(-1, (2, 3)).transpose(2, 3).reshape(x.shape[0], x.shape[1], -1)
     ),
     "rnn": lambda s, x: s.fc(of(s, "rnn", x)[0]),
     "two recurrent layers": lambda s, x: s.next(torch.tanh(s.same(y(s, x))))[0],
