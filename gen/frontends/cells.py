@@ -12,7 +12,7 @@ from rtlstm.gen.frontends.forms import Form, Forms, as_matrix
 from rtlstm.gen.frontends.formulas import operator_of
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
 from rtlstm.gen.frontends.layers import DENSE, outputs_first
-from rtlstm.gen.frontends.recurrent import trace_state
+from rtlstm.gen.frontends.recurrent import reset_advice, trace_state
 from rtlstm.spec.activations.functions import RELU, TANH, ActivationFunction
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import Budget
@@ -371,6 +371,7 @@ class _Search(_Formulas):
         why = f"it is not clear which of {', '.join(map(repr, names))} is its state"
         if found.old in made or len(made) == 2:
             why = f"its state must be an input of the model or zero, but {made[-1]!r} is computed"
+            why = "; ".join(filter(None, [why, reset_advice(self.graph, made[-1])]))
         kind = {"lstm": "an LSTM", "gru": "a GRU"}[found.kind]
         return f"the nodes that give {found.h!r} look like {kind} cell, but {why}"
 

@@ -426,6 +426,8 @@ class _Unrolled:
         if not crossing:
             return None
         if len(self.steps) < _FEWEST:
+            if not any(_same_layer(node, other) for node in pattern for other in self.nodes[0]):
+                return None  # Two parts of a state, or two lengths.
             raise ModelError(
                 f"it has {len(self.steps)} steps, but {_FEWEST} are needed to tell what a step is; export "
                 "the model with a longer sequence"
@@ -744,6 +746,12 @@ class _Unrolled:
         elif node.operator == "concat" and not self._kept_axis():
             return None
         return (mine, axis) if axis in (0, 1) else None
+
+
+def _same_layer(node: Node, other: Node) -> bool:
+    """Whether two nodes are the same recurrent layer, or multiply with the same weights."""
+    shared = node.operator in DENSE and not {*node.inputs}.isdisjoint(other.inputs)
+    return (shared or node.operator == "recurrent") and _alike(node, other)
 
 
 def _alike(node: Node, other: Node) -> bool:

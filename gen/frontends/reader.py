@@ -120,8 +120,8 @@ def read(graph: Graph, options: ReadOptions, report: ReportBuilder) -> Network:
         split = graph.words.split if readers and readers[-1].stands_outside(error) else ""
         scan = next((node for node in graph.nodes if node.kind.lower() in _SCANS), None)
         scans = "" if scan is None else f"{scan.where} {_AT_ONCE}"
-        why = [*unclear, *(no_steps or no_loops)]  # Parts of a step's states look like steps of a loop.
-        raise ModelError("; ".join(filter(None, [str(error), *why, scans, split]))) from None
+        why = no_steps or no_loops  # Parts of a step's states look like steps of a loop.
+        raise ModelError("; ".join(filter(None, [*unclear, str(error), *why, scans, split]))) from None
     finally:
         report.found = readers[-1].found() if readers else None
 

@@ -33,6 +33,8 @@ _ROWS = ("N", "F")
 _REPEATS = ("identity", "cast", "expand", "squeeze", "unsqueeze", "tile")
 _MOVES = (*_REPEATS, "slice", "split", "reshape", "transpose", "gather", "select")
 """Operators through which a state is followed; :data:`_REPEATS` keep what each sequence begins in."""
+_CLEARS = ("mul", "where", "masked_fill")
+"""Kinds of operators that clear a given state where an episode begins."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,6 +163,19 @@ def trace_state(graph: Graph, tensor: str) -> str:
     raise ModelError(f"is the constant {found.name!r}, which is not zero")
 
 
+def reset_advice(graph: Graph, state: str) -> str:
+    """Return what to do instead, where a state that is computed is a given one times a mask; else empty."""
+    node = graph.producer(graph.behind(state, *_MOVES))
+    if node is None or node.kind.lower().rstrip("_") not in _CLEARS:
+        return ""
+    if not any(graph.behind(name, *_MOVES) in graph.inputs for name in node.inputs):
+        return ""
+    return (
+        f"if {node.where} clears the state where an episode begins, leave that out of the model, and reset "
+        "the stream there (Stream.reset)"
+    )
+
+
 def encoder_of(graph: Graph, node: Node) -> Node | None:
     """The recurrent node whose final state a node begins in; None if it begins otherwise."""
     for tensor in node.inputs[1:3]:
@@ -198,6 +213,7 @@ def _begins(
     states to ``states``.
     """
     found: dict[str, _Source] = {}
+    resets = ""
     first = directions_of(layers[0])[0]
     for at, name, size in ((1, "initial_h", first.outputs), (2, "initial_c", getattr(first, "units", 0))):
         if not step.has(at):
@@ -212,6 +228,7 @@ def _begins(
                 f"input {name} {error}; it must be absent, zero, learned, or an input of the model "
                 "(give a state to the driver when running)"
             )
+            resets = resets or reset_advice(step.graph, tensor)
             continue
         array = source.array
         shape = step.graph.shape(tensor) if array is None or array.ndim < 2 else array.shape
@@ -225,6 +242,7 @@ def _begins(
                 "run time"
             )
         found[name] = source
+    problems += [resets] if resets else []
     arrays = {name: source.array for name, source in found.items() if source.array is not None}
     if problems or not any(array.any() for array in arrays.values()):
         return []

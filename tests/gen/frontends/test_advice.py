@@ -12,9 +12,12 @@ import pytest
 import safetensors.numpy
 from onnx import helper, version_converter
 from support.lazy import nets, nn, torch
+from support.no_logic import no_logic
 from support.onnx_files import H, I, const, lstm, node, rand, save, squeezed
 from support.quick import quick
+from support.torch_forms import in_form
 
+from rtlstm.gen.builds.compiled import compile
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ModelError
@@ -351,3 +354,40 @@ def test_an_encoder_of_a_file_with_a_decoder(tmp_path: Path):
     tensors["none.bias"] = tensors.pop("head.bias")
     safetensors.numpy.save_file(tensors, path)
     assert read_model(path, ReadOptions(lstm="decoder", dense=("none",))).network.outputs == 9
+
+
+# Episodes
+
+
+def policy(masked: bool) -> Any:
+    """A recurrent policy; masked, its state begins anew where an episode does, as ``done`` says."""
+
+    def call(m: Any, x: Any, hc: Any, done: Any) -> Any:
+        keep = 1 - done.unsqueeze(-1)
+        h, c = m.cell(x, (hc[0] * keep, hc[1] * keep) if masked else (hc[0], hc[1]))
+        return m.head(h), torch.stack((h, c))
+
+    torch.manual_seed(3)
+    return nets.StateNet(call, cell=nn.LSTMCell(4, 6), head=nn.Linear(6, 2)).eval()
+
+
+@pytest.mark.parametrize("form", ["live", "exported", "trace", "onnx"])
+def test_episodes_reset_the_stream(form: str, tmp_path: Path):
+    """The mask is left out of the model; where an episode begins, the stream is reset."""
+    x, hc, done = torch.randn(6, 1, 4), torch.zeros(2, 1, 6), torch.tensor([1.0, 0, 0, 1, 0, 0])
+    text = refusal(in_form(form, policy(True), (x[0], hc, done[:1]), tmp_path))
+    assert re.search("if [Mm]ul .* clears .* leave that out of the model.*Stream.reset", text)
+    assert ("look like an LSTM cell" in text) == (form == "onnx")
+    assert "the loop over" not in text
+    source = in_form(form, policy(False), (x[0], hc, done[:1]), tmp_path)
+    if form != "live":
+        assert read_model(source).network.layers[0].units == 6
+        return
+    with no_logic():
+        build = compile(source, folder=tmp_path / "build", calibration=x.numpy(), lanes=4, macs=1)
+    with build.open("golden") as accelerator, accelerator.stream() as stream:
+        for each, begins in zip(x, done, strict=True):
+            if begins:
+                stream.reset()
+            y, hc = policy(True)(each, hc, begins[None])
+            np.testing.assert_allclose(stream.step(each[0].numpy()), y[0].detach().numpy(), atol=1e-2)
