@@ -62,6 +62,12 @@ from rtlstm.spec.plugins import Registry
 
 Layers = tuple[PseudoLayer | Bidirectional, ...]
 
+BY_INDEX = (
+    "takes steps by a tensor of indices, which the core does not; for the last valid step of each sequence "
+    "give the driver the lengths, run(x, lengths), and let it return the last step, outputs='last'"
+)
+"""Why elements that a run chooses are refused."""
+
 
 @dataclass(frozen=True, eq=False)
 class Recurrent:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from rtlstm.gen.frontends.arrays import Floats, to_float64
 from rtlstm.gen.frontends.axes import Axes, Size
 from rtlstm.gen.frontends.flow import CausalTaps, Flow
-from rtlstm.gen.frontends.graph import Node
+from rtlstm.gen.frontends.graph import BY_INDEX, Node
 from rtlstm.gen.frontends.step import Step, Value
 from rtlstm.spec.activations.functions import RELU, ActivationFunction
 from rtlstm.spec.errors import ModelError
@@ -668,7 +668,7 @@ def _chosen(step: Step) -> list[tuple[int, int | list[int] | slice, bool]]:
     if step.node.operator == "gather":
         chosen = step.graph.constant(step.node.inputs[1])
         if chosen is None or chosen.ndim > 1:
-            raise ModelError(f"{step.where} must take elements by a constant index or a list of them")
+            raise ModelError(f"{step.where} {BY_INDEX}")
         indices = [int(index) for index in chosen.reshape(-1)]
         which = indices[0] if len(indices) == 1 else indices
         return [(int(attributes.get("axis", 0)), which, chosen.ndim == 1)]

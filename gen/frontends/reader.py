@@ -63,6 +63,9 @@ _CLASSES = ("softmax", "log_softmax", "argmax")
 _SCANS = ("cumsum", "cumprod", "logcumsumexp", "associative_scan")
 """Kinds of operators of a recurrence that is written for all steps together."""
 _AT_ONCE = "goes over all steps at once: give the module whose forward(x, state) computes one step of that"
+_PACKED = ("pack_padded_sequence", "_pack_padded_sequence")
+_CHOOSING = (*_PACKED, "gather", "gatherelements", "gathernd", "getitem", "index", "take_along_dim")
+"""Kinds of operators whose other inputs are lengths or indices."""
 _CUT = "to end earlier, give the tensor to end at as `output`"
 _LENGTHS = {
     "pack": ("give the lengths to the driver, run(x, lengths); they may be in any order",),
@@ -118,6 +121,11 @@ def read(graph: Graph, options: ReadOptions, report: ReportBuilder) -> Network:
         return _read(graph, options, report, readers, bool(no_steps))
     except ModelError as error:
         split = graph.words.split if readers and readers[-1].stands_outside(error) else ""
+        packs = (
+            str(n.attributes["why"]) for n in graph.nodes if n.kind in _PACKED and n.operator == "refused"
+        )
+        if traced := next(packs, ""):  # Before it, sequences are put in order.
+            raise ModelError(traced) from None
         scan = next((node for node in graph.nodes if node.kind.lower() in _SCANS), None)
         scans = "" if scan is None else f"{scan.where} {_AT_ONCE}"
         why = no_steps or no_loops  # Parts of a step's states look like steps of a loop.
@@ -495,9 +503,14 @@ class _Reader:
             found.add(name)
             node = graph.producer(name)
             if node is not None and node.operator not in _SIZES:
-                data = node.inputs[:1] if is_recurrent(node) or node.operator == "pack" else node.inputs
+                first = is_recurrent(node) or node.operator == "pack" or self._chooses(node)
+                data = node.inputs[:1] if first else node.inputs
                 waiting += filter(None, node.inner if node.kind == "If" else (*data, *node.inner))
         return [name for name in graph.inputs if name in found]
+
+    def _chooses(self, node: Node) -> bool:
+        """Whether all but the first of what a node reads are lengths or indices."""
+        return node.kind.lower() in _CHOOSING and not self.graph.is_constant(node.inputs[0])
 
     def _find_input(self) -> str:
         """Return the one input of the model to begin at."""

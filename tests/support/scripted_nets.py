@@ -212,3 +212,24 @@ class Defaults(nn.Module):
         f: torch.device = torch.device("cpu"),  # noqa: B008
     ):
         return self.rnn(x)[0]
+
+
+class Packing(nn.Module):
+    """Packed sequences of several lengths, in any order."""
+
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.head = nn.LSTM(I, H, batch_first=True), nn.Linear(H, 2)
+
+    def forward(self, x, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        y, _ = nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0], batch_first=True)
+        return self.head(y)
+
+
+class LastValid(Packing):
+    """The last valid step of each sequence."""
+
+    def forward(self, x, lengths):
+        y, _ = self.rnn(x)
+        return self.head(y[torch.arange(y.size(0)), lengths - 1])

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from rtlstm.gen.frontends.arrays import import_extra, listed
-from rtlstm.gen.frontends.graph import Graph, Node, Words
+from rtlstm.gen.frontends.graph import BY_INDEX, Graph, Node, Words
 from rtlstm.gen.frontends.onnx.loops import take_loops
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, kind_of, load_onnx, name_of, subgraphs
 from rtlstm.gen.frontends.onnx.quantised import (
@@ -220,6 +220,8 @@ def _translated(graph: OnnxGraph, node: Any, unread: list[str]) -> Iterable[Node
             return [make("refused", attributes={"why": why})]
     if name == "Gather" and _looks_up(graph, node, attributes):
         return [make("embedding", inputs=tuple(reversed(node.input)))]
+    if name in ("GatherElements", "GatherND"):
+        return [make("refused", attributes={"why": f"{graph.where(node)} {BY_INDEX}"})]
     if name in _OPERATORS:
         if problem := _ignored(name, attributes):
             return [make("refused", attributes={"why": f"{graph.where(node)}: {problem}"})]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rtlstm.gen.frontends.formulas import ALONE
-from rtlstm.gen.frontends.graph import Recurrent, Words
+from rtlstm.gen.frontends.graph import BY_INDEX, Recurrent, Words
 from rtlstm.gen.frontends.tensors import PARAMETERS, PLAIN, bidirectional_layer, recurrent_layer
 from rtlstm.gen.frontends.torch.translate import (
     Call,
@@ -322,6 +322,14 @@ def _cell(call: Call) -> Any:
 
 def _pack(call: Call) -> Any:
     return Packed(call.emit("pack", call.x, batch_first=bool(call.get("batch_first"))))
+
+
+def _pack_in_parts(call: Call) -> Any:
+    """What ``pack_padded_sequence`` calls, behind operators that put sequences in order."""
+    raise ModelError(
+        f"{call.where} is a part of pack_padded_sequence, of which a trace has the parts alone: save the "
+        "module with torch.jit.script; lengths are given to the driver, run(x, lengths)"
+    )
 
 
 def _unpack(call: Call) -> Any:
@@ -638,11 +646,7 @@ def _narrow(call: Call) -> Any:
 
 def _by_index(call: Call) -> Any:
     """Elements that a tensor of indices names, one for each sequence."""
-    raise ModelError(
-        f"{call.where} takes steps by a tensor of indices, which the core does not; for the last valid step "
-        "of each sequence give the driver the lengths, run(x, lengths), and let it return the last step, "
-        "outputs='last'"
-    )
+    raise ModelError(f"{call.where} {BY_INDEX}")
 
 
 def _chunk(call: Call) -> Any:
@@ -755,6 +759,7 @@ _TABLE: dict[str, Translation] = {
     "x hx params has_biases num_layers dropout train bidirectional batch_first": _sequence,
     "lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell: x hx w_ih w_hh b_ih b_hh": _cell,
     "pack_padded_sequence: x lengths batch_first enforce_sorted": _pack,
+    "_pack_padded_sequence: x lengths batch_first": _pack_in_parts,
     "pad_packed_sequence: x/sequence batch_first padding_value total_length": _unpack,
     "constant_pad_nd pad: x pad/padding mode value": _pad,
     # Arithmetic and activations

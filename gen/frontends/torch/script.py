@@ -40,6 +40,7 @@ _CHANGES = {
 }
 """Operators that change a list in place, as methods of Python's."""
 _SEQUENCES = {f"aten::{name}": kind for name, kind in SEQUENCES.items()}
+_PACKING = ("pack_padded_sequence", "pad_packed_sequence")
 _CELLS = ("GRUCell", "LSTMCell", "RNNCell")
 _RECURRENT = frozenset({*_SEQUENCES.values(), *_CELLS})
 _FLOATS = (5, 6, 7, 15)
@@ -235,7 +236,7 @@ class _Walk:
         function = next(iter(node.inputs()))
         name = function.node().s("name").rpartition(".")[2]
         if function.type().annotation_str != f"__torch__.torch.nn.functional.{name}":
-            return self._call(name, args, {}, operation="")
+            return self._call(name, args, {}, operation=name if name in _PACKING else "")
         try:
             names = list(inspect.signature(getattr(functional, name)).parameters)
         except (TypeError, ValueError):

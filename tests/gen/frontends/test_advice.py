@@ -11,7 +11,7 @@ import onnx
 import pytest
 import safetensors.numpy
 from onnx import helper, version_converter
-from support.lazy import nets, nn, torch
+from support.lazy import Lazy, nets, nn, torch
 from support.no_logic import no_logic
 from support.onnx_files import H, I, const, lstm, node, rand, save, squeezed
 from support.quick import quick
@@ -25,6 +25,7 @@ from rtlstm.spec.errors import ModelError
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The tensor attributes", "ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning"
 )
+scripted = Lazy("support.scripted_nets")
 GIVEN = re.compile(r"\b(lstm|output|begin|dense|branches)=('[^']*'|\('[^']*',\))")
 INTERNAL = re.compile(r"\w+\((where|flow|axes|array|sizes|tags|number)=|<[\w.]+ object at|slice\(")
 """What a message has that shows an object of the program's own."""
@@ -391,3 +392,41 @@ def test_episodes_reset_the_stream(form: str, tmp_path: Path):
                 stream.reset()
             y, hc = policy(True)(each, hc, begins[None])
             np.testing.assert_allclose(stream.step(each[0].numpy()), y[0].detach().numpy(), atol=1e-2)
+
+
+# Lengths
+
+
+def lengths_of(which: str) -> tuple[Any, tuple[Any, Any]]:
+    torch.manual_seed(3)
+    return getattr(scripted, which)().eval(), (torch.rand(2, 5, 3), torch.tensor([3, 5]))
+
+
+def test_packing_is_read_of_a_script_and_not_of_a_trace(tmp_path: Path):
+    """As a trace has it, it is put together of parts; these and its two lengths look like no loop."""
+    module, given = lengths_of("Packing")
+    text = refusal(in_form("trace", module, given, tmp_path))
+    assert re.search("part of pack_padded_sequence.*torch.jit.script; lengths are given to the driver", text)
+    assert "sort" not in text and "the loop" not in text
+    result = read_model(in_form("script", module, given, tmp_path))
+    x, lengths = given
+    y = run_float(result.network, x.numpy().swapaxes(0, 1), lengths=lengths.numpy()).y.swapaxes(0, 1)
+    for mine, theirs, length in zip(y, module(x, lengths).detach().numpy(), lengths, strict=True):
+        np.testing.assert_allclose(mine[:length], theirs[:length], atol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["live", "exported", "trace", "onnx"])
+def test_the_last_valid_step_is_the_drivers(form: str, tmp_path: Path):
+    """No message speaks of the lengths' integers; the driver gives that step of the model without lengths."""
+    module, given = lengths_of("LastValid")
+    text = refusal(in_form(form, module, given, tmp_path))
+    assert re.search("tensor of indices.*the driver the lengths, run.x, lengths.*outputs='last'", text)
+    if form != "live":
+        return
+    x, lengths = given
+    without = nets.Net(lambda m, x: m.head(m.rnn(x)[0]), rnn=module.rnn, head=module.head)
+    with no_logic():
+        build = compile(without, folder=tmp_path / "build", calibration=x.numpy(), lanes=4, macs=1)
+    with build.open("golden") as accelerator:
+        y, _ = accelerator.run(x.numpy(), lengths=lengths.numpy(), outputs="last")
+    np.testing.assert_allclose(y, module(x, lengths).detach().numpy(), atol=1e-2)
