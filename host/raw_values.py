@@ -208,11 +208,11 @@ def check_values(
                 "the oldest first: run makes them of whole sequences, and a stream takes them when the last "
                 f"is there, {after} steps late"
             )
-        if array.shape[-2:-1] == (inputs,) and array.ndim == len(wanted) > 1:
-            advice = f"; if features stand before steps, transpose them: numpy.swapaxes(x, -1, -2){advice}"
-        elif manifest.input_parts:
+        if manifest.input_parts:
             names = ", ".join(part.name for part in manifest.input_parts)
             advice = f", of the model's inputs side by side: give them by name ({names}){advice}"
+        elif array.shape[-2:-1] == (inputs,) and array.ndim == len(wanted) > 1:
+            advice = f"; if features stand before steps, transpose them: numpy.swapaxes(x, -1, -2){advice}"
         raise InputError(
             f"x must be {shape}, not {array.shape}; this build reads "
             f"{'a token' if manifest.parameters.token_rows else f'{inputs} values'} per time step"

@@ -129,7 +129,9 @@ def read(graph: Graph, options: ReadOptions, report: ReportBuilder) -> Network:
         scan = next((node for node in graph.nodes if node.kind.lower() in _SCANS), None)
         scans = "" if scan is None else f"{scan.where} {_AT_ONCE}"
         why = no_steps or no_loops  # Parts of a step's states look like steps of a loop.
-        raise ModelError("; ".join(filter(None, [*unclear, str(error), *why, scans, split]))) from None
+        # Of a loop that is unrolled, each step has one.
+        said = [*unclear, str(error)] if len(unclear) == 1 else [str(error), *unclear]
+        raise ModelError("; ".join(filter(None, [*said, *why, scans, split]))) from None
     finally:
         report.found = readers[-1].found() if readers else None
 
