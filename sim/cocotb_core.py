@@ -697,7 +697,7 @@ class Core:
             fifos = Register.X_DATA in registers_of(self.manifest.parameters.bus)
             transport: Transport
             if self.streams is None and fifos:
-                transport = MmioTransport(_Blocking(self), self.manifest, self._seconds)
+                transport = _FifoTransport(self)
             else:
                 transport = _CoreTransport(self)
             accelerator = Accelerator(transport, self.manifest)
@@ -814,6 +814,18 @@ class _CoreTransport(Transport):
 
     def close(self) -> None:
         """The simulation goes on."""
+
+
+class _FifoTransport(MmioTransport):
+    """A core whose steps go through its registers, too; the test is told of each build that is loaded."""
+
+    def __init__(self, core: Core) -> None:
+        super().__init__(_Blocking(core), core.manifest, core._seconds)
+        self._core = core
+
+    def adopt(self, manifest: Manifest) -> None:
+        super().adopt(manifest)
+        self._core._adopt(manifest)
 
 
 class _Blocking:
