@@ -695,12 +695,8 @@ class Core:
     async def _load(self, load: bool, verify: bool) -> None:
         def open_driver() -> Accelerator:
             fifos = Register.X_DATA in registers_of(self.manifest.parameters.bus)
-            transport: Transport
-            if self.streams is None and fifos:
-                transport = _FifoTransport(self)
-            else:
-                transport = _CoreTransport(self)
-            accelerator = Accelerator(transport, self.manifest)
+            transport = _FifoTransport if self.streams is None and fifos else _CoreTransport
+            accelerator = Accelerator(transport(self), self.manifest)
             if load:
                 accelerator.begin_as(self.folder)
                 accelerator.load_weights(self.folder / "weights.bin", verify)
