@@ -605,13 +605,8 @@ class _Reader:
             return False
         common = set[int].intersection(*(graph.ancestors([name]) | {graph.index_of(name)} for name in read))
         for index in sorted(common, reverse=True):
-            self.wanted = graph.gives(index)[0] if index >= 0 else ""
-            if index >= 0 and self._all_made_of(self.wanted, read):
-                with contextlib.suppress(ModelError):
-                    self._begin_within(tensor, upstream)
-                    return True
-                break
-        self.wanted = ""
+            if index >= 0 and self._all_made_of(source := graph.gives(index)[0], read):
+                return self._begin_unasked(source, tensor, upstream)
         return False
 
     def _begin_where_read_again(self, tensor: str, upstream: set[int]) -> bool:
@@ -624,6 +619,10 @@ class _Reader:
         joined = graph.descendants(self.first) & (again | graph.descendants(again))
         if source == tensor or not joined & graph.ancestors(self.targets) or self.options.lstm is not None:
             return False
+        return self._begin_unasked(source, tensor, upstream)
+
+    def _begin_unasked(self, source: str, tensor: str, upstream: set[int]) -> bool:
+        """Begin at a tensor that nobody named; whether the core can compute what is behind it."""
         self.wanted = source
         with contextlib.suppress(ModelError):
             self._begin_within(tensor, upstream)
