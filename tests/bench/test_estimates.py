@@ -3,9 +3,10 @@
 import json
 
 import pytest
+from support.clock_fit import fit_clocks
 
 import rtlstm.bench.estimates as module
-from rtlstm.bench.estimates import CASES, EstimateResult, factors_in_use, fit_clocks, fit_factors
+from rtlstm.bench.estimates import CASES, EstimateResult, factors_in_use, fit_factors
 from rtlstm.bench.shapes import SHAPES
 from rtlstm.cli.main import main
 from rtlstm.fpga.devices import find_device
