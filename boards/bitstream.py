@@ -7,10 +7,11 @@ from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
-from rtlstm.boards.board import Board, BoardTiming, Link, LinkPort, Pin
+from rtlstm.boards.board import Board, BoardTiming, Link, LinkPort
 from rtlstm.boards.ethernet import LICENCE_FILE, PHY_HZ, ethernet_licence
 from rtlstm.boards.top import PLL, TOP, board_verilog
 from rtlstm.fpga.estimate import BoardTop, board_clock, estimate
+from rtlstm.fpga.families.base import Pin
 from rtlstm.fpga.netlist.harness import CORE
 from rtlstm.fpga.place_route import Routed, choose_tools, default_jobs, place_and_route, route_seeds
 from rtlstm.fpga.resources import check_chains, check_fit, percent

@@ -16,8 +16,6 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import BAUD_RATES
 from rtlstm.spec.record import Record
 
-__all__ = ["Board", "BoardTiming", "Pin", "find_logic_timing", "find_timing"]
-
 _LEAST_BAUD = 300
 
 

@@ -21,22 +21,8 @@ from rtlstm.spec.plugins import Registry
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import Register
 
-__all__ = [
-    "BACKENDS",
-    "GUARDED",
-    "Closing",
-    "Factory",
-    "Owner",
-    "Progress",
-    "Transport",
-    "backend_names",
-    "guarded",
-    "open_transport",
-    "register_words",
-]
-
 _SIMULATIONS = {
-    "golden": "rtlstm.sim.backends:GoldenDevice",
+    "golden": "rtlstm.sim.golden_device:GoldenDevice",
     "verilator": "rtlstm.sim.backends:VerilatorDevice",
     "icarus": "rtlstm.sim.backends:IcarusDevice",
     "amaranth": "rtlstm.sim.amaranth_device:AmaranthDevice",

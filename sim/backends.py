@@ -1,7 +1,4 @@
-"""The driver's simulated devices: a build's Verilog in a simulator, its waveforms, and the golden model.
-
-Entry points of the group ``rtlstm.backends`` name the classes of this module.
-"""
+"""The driver's simulated devices: a build's Verilog in a simulator, and its waveforms."""
 
 import io
 from collections.abc import Sequence
@@ -15,7 +12,6 @@ from vcd.gtkw import GTKWSave, make_translation_filter
 from rtlstm.host.raw_values import Steps
 from rtlstm.host.transport import Transport, register_words
 from rtlstm.sim.compile_model import NativeModel, build_native
-from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.icarus import IcarusModel, build_icarus
 from rtlstm.sim.simulated_ports import Model, PortSpec, Simulator, StepCycles
 from rtlstm.spec.errors import ConfigurationError, DeviceError
@@ -130,8 +126,6 @@ class Waves:
 
 _LOADED = 3
 """Register accesses in which a core loads its first operation, after the memory window was open."""
-
-__all__ = ["GoldenDevice", "IcarusDevice", "SimulatedDevice", "VerilatorDevice"]
 
 
 class SimulatedDevice(Transport):

@@ -23,19 +23,6 @@ from rtlstm.spec.progress import Progress, tell
 from rtlstm.tools.cache import cached, digest
 from rtlstm.tools.toolchain import icarus, package_version, verilator, verilator_environment
 
-__all__ = [
-    "BUILD_VARIABLE",
-    "Design",
-    "Simulator",
-    "TestOutcome",
-    "TestRun",
-    "build_design",
-    "compile_design",
-    "run_tests",
-    "simulator_environment",
-]
-
-
 BUILD_VARIABLE: Final = "RTLSTM_BUILD"
 """Names the build folder to the tests of a run."""
 

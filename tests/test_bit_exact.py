@@ -16,8 +16,8 @@ from support.step_checks import check_device
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator
-from rtlstm.sim.cocotb_run import Design, Simulator, run_tests
-from rtlstm.sim.simulated_ports import simulation_sources
+from rtlstm.sim.cocotb_run import Design, run_tests
+from rtlstm.sim.simulated_ports import Simulator, simulation_sources
 from rtlstm.spec.network import Network
 from rtlstm.spec.parameters import Parameters, TableKind
 from rtlstm.spec.program.schedule import offer_cycles

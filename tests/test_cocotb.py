@@ -15,7 +15,8 @@ from support.quick import quick
 
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.sim.cocotb_core import _active_low
-from rtlstm.sim.cocotb_run import Design, Simulator, TestRun, build_design, run_tests
+from rtlstm.sim.cocotb_run import Design, TestRun, build_design, run_tests
+from rtlstm.sim.simulated_ports import Simulator
 from rtlstm.spec.buses import BusName
 from rtlstm.spec.parameters import Parameters
 

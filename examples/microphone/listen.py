@@ -26,9 +26,10 @@ from spectrum import FRACTION, SAMPLE_BITS
 
 import rtlstm
 from rtlstm.boards.bitstream import Bitstream, make_bitstream
-from rtlstm.boards.board import Board, BoardTiming, Pin, find_logic_timing
+from rtlstm.boards.board import Board, BoardTiming, find_logic_timing
 from rtlstm.boards.catalogue import find_board
 from rtlstm.boards.top import TOP, board_verilog
+from rtlstm.fpga.families.base import Pin
 from rtlstm.fpga.resources import Counts, check_fit, resource_uses
 from rtlstm.fpga.synthesis import Top, synthesise
 from rtlstm.fpga.tools import find_yosys

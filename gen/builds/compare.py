@@ -24,8 +24,6 @@ from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
 from rtlstm.spec.registers import Register
 
-__all__ = ["Comparison", "Simulator", "compare", "compare_build"]
-
 
 class Comparison(Record):
     """The result of a comparison."""

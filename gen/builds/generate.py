@@ -75,20 +75,6 @@ from rtlstm.spec.program.passes import no_loadable_program
 from rtlstm.spec.program.spatial import BEHIND_SUMS
 from rtlstm.spec.progress import Progress, tell
 
-__all__ = [
-    "KEYWORDS",
-    "BuildRequest",
-    "Design",
-    "ReplacedWarning",
-    "check_build_name",
-    "choose_design",
-    "default_name",
-    "derive_build_name",
-    "explain_build_name",
-    "generate",
-    "generate_build",
-]
-
 _TRAINED = (
     "the network was trained in this arithmetic, and its integers are taken as they are: errors are those "
     "against the same weights in floats"

@@ -13,10 +13,10 @@ from support.quick import quick
 
 from rtlstm.boards import bitstream as bitstreams
 from rtlstm.boards.bitstream import BITSTREAM_RECORD, Bitstream, at_clock, find_fastest
-from rtlstm.boards.board import BoardTiming, LogicPins, Pin, find_logic_timing, find_timing
+from rtlstm.boards.board import BoardTiming, LogicPins, find_logic_timing, find_timing
 from rtlstm.boards.catalogue import find_board
 from rtlstm.boards.top import PLL
-from rtlstm.fpga.families.base import fpga_family
+from rtlstm.fpga.families.base import Pin, fpga_family
 from rtlstm.fpga.families.device import Pll
 from rtlstm.fpga.place_route import Routed, UnroutedError, place_and_route, route_seeds
 from rtlstm.fpga.resources import Counts

@@ -20,9 +20,10 @@ from spectrum import Frames, Magnitude, Transform
 from support.small_builds import normal_lstm
 
 from rtlstm.boards.bitstream import constraints
-from rtlstm.boards.board import Pin, find_logic_timing, find_timing
+from rtlstm.boards.board import find_logic_timing, find_timing
 from rtlstm.boards.catalogue import find_board
 from rtlstm.boards.top import board_verilog
+from rtlstm.fpga.families.base import Pin
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.hardware import ArrayRequest
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise

@@ -7,7 +7,7 @@ import pytest
 from support.bus_builds import play_testbench, write_build, write_loadable
 from support.quick import quick
 
-from rtlstm.sim.cocotb_run import Simulator
+from rtlstm.sim.simulated_ports import Simulator
 from rtlstm.spec.buses import BusName
 
 pytestmark = pytest.mark.rtl

@@ -10,8 +10,8 @@ from support.quick import quick
 
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.host import Accelerator
-from rtlstm.sim.backends import GoldenDevice
 from rtlstm.sim.golden import Golden
+from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.packing import pack

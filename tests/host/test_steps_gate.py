@@ -16,7 +16,8 @@ from rtlstm.host import Accelerator, SharedAccelerator, Transport, backend_names
 from rtlstm.host.link.link_transport import LinkTransport
 from rtlstm.host.mmio import MmioTransport
 from rtlstm.host.transport import open_transport
-from rtlstm.sim.backends import GoldenDevice, IcarusDevice, VerilatorDevice
+from rtlstm.sim.backends import IcarusDevice, VerilatorDevice
+from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY, Register

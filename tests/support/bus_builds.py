@@ -8,7 +8,8 @@ import numpy as np
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
-from rtlstm.sim.cocotb_run import Simulator, build_design, run_tests
+from rtlstm.sim.cocotb_run import build_design, run_tests
+from rtlstm.sim.simulated_ports import Simulator
 from rtlstm.spec.buses import BusName
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Network
