@@ -421,7 +421,6 @@ def _phy(resource: Any, delays: tuple[int, int]) -> Phy:
 
 
 def _pins(port: str, resource: Any, part: str = "") -> list[Pin]:
-    """Return the pins of a resource or of its part."""
     parts: dict[str, Any] = {"": resource}
     if part:
         # The control wires of a PHY have two spellings in amaranth-boards.

@@ -227,7 +227,6 @@ def _level(ports: Mapping[str, Signal], pin: Pin) -> Value:
 
 
 def _drive(m: Module, port: Signal, pin: Pin, value: Value) -> None:
-    """Give a pin a logic value."""
     m.d.comb += port.eq(~value if pin.inverted else value)
 
 

@@ -377,11 +377,9 @@ def _make_pynq(registers: RegisterFile, base_address: int) -> ModuleType:
             self.base_addr, self.length = base_addr, length
 
         def read(self, offset: int = 0, length: int = 4, word_order: str = "little") -> int:
-            """Read a word."""
             return registers.read(Register(self._index(offset)))
 
         def write(self, offset: int, data: int) -> None:
-            """Write a word."""
             if type(data) is not int:
                 raise ValueError("Data type must be int or bytes.")
             registers.write(Register(self._index(offset)), data)
@@ -407,11 +405,9 @@ def _make_pynq(registers: RegisterFile, base_address: int) -> ModuleType:
             self.mmio = MMIO(description["phys_addr"], description["addr_range"])
 
         def read(self, offset: int = 0) -> int:
-            """Read a word."""
             return self.mmio.read(offset)
 
         def write(self, offset: int, value: int) -> None:
-            """Write a word."""
             self.mmio.write(offset, value)
 
     class Clocks:
@@ -424,7 +420,6 @@ def _make_pynq(registers: RegisterFile, base_address: int) -> ModuleType:
         def set_pl_clk(
             cls, clk_idx: int, div0: int | None = None, div1: int | None = None, clk_mhz: float | None = 100.0
         ) -> None:
-            """Set a clock by its divisors or by its rate."""
             if div0 is not None and div1 is not None:
                 cls.divisors[clk_idx] = (div0, div1)
             elif clk_mhz is None:
@@ -438,7 +433,6 @@ def _make_pynq(registers: RegisterFile, base_address: int) -> ModuleType:
         loaded: ClassVar[object] = None
 
         def download(self, parser: object = None) -> None:
-            """Load it."""
             Bitstream.loaded = self
 
     class Overlay(Bitstream):
@@ -465,7 +459,6 @@ def _make_pynq(registers: RegisterFile, base_address: int) -> ModuleType:
             super().download(self.parser)
 
         def is_loaded(self) -> bool:
-            """Whether the logic holds this overlay."""
             return Bitstream.loaded is self
 
         def __getattr__(self, name: str) -> Any:

@@ -160,7 +160,6 @@ def _split(found: Found) -> list[Found]:
 
 
 def _layers(found: Found) -> list[Found]:
-    """All layers, and the outputs unless they are the last layer's."""
     layers, output = found["layers"], found["output"]
     same = all(layers[-1][name] == output[name] for name in ("rms_signal", "rms_error", "max_abs_error"))
     return [*layers] if same else [*layers, output]

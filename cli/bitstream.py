@@ -73,7 +73,6 @@ def bitstream(
 
 
 def _write_for_vivado(console: Console, folder: Path, board: "ZynqBoard", clock: float | None) -> None:
-    """Write a Zynq board's folder and say what to do with it."""
     from rtlstm.gen.builds.on_board import OnZynq
 
     build = OnZynq.create(folder, board, clock)
@@ -93,7 +92,6 @@ def _write_for_vivado(console: Console, folder: Path, board: "ZynqBoard", clock:
 
 
 def _note_bus(console: Console, build: "OnBoard") -> None:
-    """Say that a build's wrapper is not on the board."""
     bus = build.manifest.parameters.bus
     if bus != "none":
         line = {"serial": "serial port", "ethernet": "Ethernet"}.get(build.timing.link, "SPI")

@@ -241,7 +241,6 @@ def _front_fields(
 
 
 def _point(number: int, point: "Point", metric: "Metric", command: str) -> dict[str, Any]:
-    """A point as the table and the page show it."""
     fields: dict[str, Any] = point.model_dump(mode="json")
     choice, proof = fields["choice"], fields["proof"]
     h, schedule = choice["hidden_bits"], ""

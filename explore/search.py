@@ -319,7 +319,6 @@ def _about(context: Context, plan: Plan) -> Mapping[str, str]:
 
 
 def _digest(value: object) -> str:
-    """Return a hash of plain values, arrays and records of them."""
     found = hashlib.sha256()
     for part in _parts(value):
         found.update(len(part).to_bytes(8, "little") + part)

@@ -200,7 +200,6 @@ class Study:
         self._storage.set_trial_state_values(trial._trial_id, self._optuna.trial.TrialState.FAIL)
 
     def _choice(self, trial: Any) -> Choice:
-        """Return the choice of a trial whose parameters are known."""
         if trial.number not in self._choices:
             self._choices[trial.number] = self._space.choice(trial.params)
         return self._choices[trial.number]
@@ -337,7 +336,6 @@ def _check_results(trial: Any) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Keep other processes from this study."""
     with (folder / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

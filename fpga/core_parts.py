@@ -139,7 +139,6 @@ def _split(y: int, part: int) -> tuple[int, int]:
 
 
 def _sum_luts(bits: int, family: Estimates) -> int:
-    """Return the LUTs of one ``rtlstm_sum``."""
     return 2 * (bits // 2 + 1) if family.pair_adders else bits
 
 
@@ -150,7 +149,6 @@ def _row_luts(x: int, y: int, family: Estimates) -> int:
 
 
 def _tree_luts(x: int, y: int, part: int, top: bool, family: Estimates) -> int:
-    """Return the LUTs of ``rtlstm_tree``."""
     if y == 1:
         return x
     if y <= part:
@@ -206,7 +204,6 @@ def _sum_tiles(bits: int) -> int:
 
 
 def _tree_tiles(x: int, y: int, part: int, top: bool = True) -> int:
-    """Return the tiles of the chains of ``rtlstm_tree``."""
     if y <= part:
         return (y - 1) * _sum_tiles(x + 1)
     low, high = _split(y, part)

@@ -375,13 +375,11 @@ class _Search:
         self._product_blocks = self._blocks(products)
 
     def _blocks(self, multipliers: Iterable[MultiplierSpec]) -> int:
-        """DSP blocks of the multipliers of a gate unit."""
         return ceil(
             sum(some.count * self._family.hard_blocks(some.a_bits, some.b_bits) for some in multipliers)
         )
 
     def run(self) -> tuple[Parameters, Fit]:
-        """Search; see :func:`fit_device`."""
         best: _Design | None = None
         refused: list[_Refused] = []
         tried = 0
@@ -549,7 +547,6 @@ class _Search:
             yield *fewer, "lut"
 
     def _memories(self) -> tuple[WeightMemory, ...]:
-        """Return the kinds of memory that may hold the weights."""
         if self._request.weight_memory is not None:
             return (self._request.weight_memory,)
         return ("block",) if self._device.large_ram is None else ("block", "large")

@@ -463,7 +463,6 @@ class _Stages:
         self._tell()
 
     def end(self) -> None:
-        """Tell that the last stage is done."""
         self._done = self._total
         self._tell()
 

@@ -238,7 +238,6 @@ def path_families(sdf: Iterable[str], name: Callable[[str], str]) -> tuple[PathF
 
 
 def _read(lines: Iterable[str]) -> _Delays:
-    """Read the largest delays of a design."""
     found, cell = _Delays(), ""
     for escaped in lines:
         line = escaped.replace("\\", "")

@@ -149,7 +149,6 @@ def check_loadable(manifest: Manifest, device: Manifest) -> None:
 
 
 def _differences(manifest: Manifest, device: Manifest) -> str:
-    """Names of the differences."""
     found = ["name"] if manifest.name != device.name else []
     for ours, theirs in ((manifest.parameters, device.parameters), (manifest.numerics, device.numerics)):
         found += [name for name in type(ours).model_fields if getattr(ours, name) != getattr(theirs, name)]
@@ -350,7 +349,6 @@ class Device:
         self.transport.write(Register.ROW, [row])
 
     def _await_idle(self) -> None:
-        """Wait for steps that give no output."""
         polls = _POLLS + 4 * self.manifest.cycles.step_interval_cycles
         for _ in range(polls):
             if not _BUSY.of(self.register(Register.STATUS)):

@@ -49,11 +49,9 @@ class Closing(ABC):
         """Release all resources. Further calls do nothing."""
 
     def __enter__(self) -> Self:
-        """Return this object."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
         self.close()
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:

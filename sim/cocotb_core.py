@@ -786,15 +786,12 @@ class _CoreTransport(Transport):
         self._write, self._read, self._exchange = resume(write), resume(read), resume(exchange)
 
     def write(self, register: Register, words: Sequence[int] | IntArray) -> None:
-        """Write 32-bit words to a register, one after the other."""
         self._write(int(register), register_words(words).tolist())
 
     def read(self, register: Register, count: int = 1) -> IntArray:
-        """Read a register ``count`` times; 32-bit words as non-negative int64."""
         return np.array(self._read(int(register), count), dtype=np.int64)
 
     def run_steps(self, steps: Steps) -> IntArray:
-        """Run checked steps in order."""
         if self._core.streams is None:
             raise DeviceError(
                 f"{self._core._who()} has no ports for the core's steps: its own design sends them; drive "
@@ -804,7 +801,6 @@ class _CoreTransport(Transport):
         return y
 
     def adopt(self, manifest: Manifest) -> None:
-        """Use another build of the same hardware from now on."""
         self.manifest = manifest
         self._core._adopt(manifest)
 
@@ -837,11 +833,9 @@ class _Blocking:
         self._read, self._write = resume(read), resume(write)
 
     def read(self, register: Register) -> int:
-        """Read a register."""
         return self._read(int(register))
 
     def write(self, register: Register, word: int) -> None:
-        """Write a register."""
         self._write(int(register), word)
 
     def close(self) -> None:

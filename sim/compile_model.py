@@ -332,7 +332,6 @@ class NativeModel:
         return y, cycles
 
     def _begin_waves(self, path: Path) -> None:
-        """Write waveforms from now on."""
         self._waves = None
         if not self._core.call("trace", bytes(path)):
             raise DeviceError(f"{self._ports.name}: waveforms cannot be written to {path}")

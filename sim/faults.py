@@ -189,7 +189,6 @@ class _Direction:
 
     @property
     def next(self) -> float:
-        """When the next bytes are due."""
         return self._waiting[0][0] if self._waiting else float("inf")
 
     def push(self, data: bytes, now: float) -> bool:
@@ -207,7 +206,6 @@ class _Direction:
         return False
 
     def due(self, now: float) -> bytes:
-        """Return the bytes whose time has come."""
         data = b""
         while self._waiting and self._waiting[0][0] <= now:
             data += heapq.heappop(self._waiting)[2]

@@ -78,7 +78,6 @@ class _MemoryWindow:
 
     @property
     def region(self) -> Region:
-        """The region that SELECT names."""
         number = _REGION.of(self.select)
         if number not in self.layouts:
             named = ", ".join(str(int(region)) for region in self.layouts)
@@ -118,7 +117,6 @@ class _MemoryWindow:
         return rows
 
     def read(self, count: int) -> IntArray:
-        """Read DATA ``count`` times."""
         layout, bank = self._bank()
         end = self._word + count
         self._limit(layout, self.row + -(-end // layout.words))

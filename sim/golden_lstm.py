@@ -306,7 +306,6 @@ class _DenseLayer(_Sums):
         self._limits = np.array(lowest, dtype=self.type), np.array(limit, dtype=self.type)
 
     def __call__(self, x: AnyFloats) -> AnyFloats:
-        """Compute any number of rows."""
         total: AnyFloats = self.read(x).astype(self.type, copy=False).dot(self._weight)
         self.scale(total, self._scale)
         if self._round:
@@ -330,12 +329,10 @@ class _NormLayer:
         self._layer = GraphLayer(layer, shape, numerics)
 
     def __call__(self, x: AnyFloats) -> AnyFloats:
-        """Compute any number of rows."""
         found, _, _ = self._layer.results(self._layer.sums(self.read(x), None, None), None)
         return found.astype(np.float64)
 
     def read(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Return what is normalised."""
         return x
 
 

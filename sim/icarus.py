@@ -219,7 +219,6 @@ class IcarusModel:
         return self._replies(0)
 
     def _replies(self, steps: int) -> list[str]:
-        """Collect the lines of one command's reply."""
         stream = self._process.stdout
         assert stream is not None
         lines: list[str] = []

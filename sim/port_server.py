@@ -205,7 +205,6 @@ class PortServer(Closing):
         return data
 
     def _answers(self) -> list[bytes]:
-        """Return what the board has sent."""
         if self._ethernet:
             return self._ethernet.receive(self._span)
         data = self._port.read(self._span)

@@ -118,7 +118,6 @@ class _Cell:
         return values
 
     def step(self, part: Floats) -> tuple[Floats, Floats | None]:
-        """Compute the next h and c."""
         layer = self.layer
         if isinstance(layer, Gru):
             return self._gru(layer, part), None
@@ -220,7 +219,6 @@ class _States:
     c: list[Floats] = field(default_factory=list)
 
     def cell(self, layer: PseudoLayer) -> _Cell:
-        """A direction with its initial state."""
         given = self.given
         h = np.zeros((self.batch, layer.outputs)) if given is None else np.asarray(given[0][len(self.h)])
         c = None
@@ -229,7 +227,6 @@ class _States:
         return _Cell(layer, h, c, self.cell_limit)
 
     def keep(self, cell: _Cell) -> None:
-        """Take its final state."""
         self.h.append(cell.h)
         if cell.c is not None:
             self.c.append(cell.c)

@@ -99,7 +99,6 @@ def write_file(path: str | Path, content: Content) -> None:
 
 
 def _reason(error: OSError) -> str:
-    """Return why a file cannot be written."""
     # NumPy counts what a full disk did not take, and gives no reason.
     full = f"the disk may be full ({error})" if "requested and" in str(error) else ""
     return error.strerror or full or str(error) or type(error).__name__

@@ -412,7 +412,6 @@ def _drain_memories(manifest: Manifest) -> Iterator[MemorySpec]:
 
 
 def _token_table(manifest: Manifest) -> Iterator[MemorySpec]:
-    """Yield the table in which the core looks up tokens, if it does."""
     if (layout := manifest.regions.get(Region.TOKENS)) is not None:
         yield _clocked("token table", layout.width, layout.rows, 2)
 
@@ -433,7 +432,6 @@ def _norm_memories(manifest: Manifest) -> Iterator[MemorySpec]:
 
 
 def _queued_steps(manifest: Manifest) -> int:
-    """Return the steps whose output the queue holds."""
     # What is decided of a step comes later, and must not keep the next but one back.
     doubled = manifest.sequence is not None or manifest.decides
     steps = _QUEUED_STEPS << doubled

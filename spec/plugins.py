@@ -208,7 +208,6 @@ class Registry(Mapping[str, T]):
         return self._checked(label, point.name, item)
 
     def _checked(self, label: str, name: str, item: Any) -> T:
-        """Return an item of the right kind and name; ``label`` names it in the message."""
         fits = callable(item) if self._kind is None else isinstance(item, self._kind)
         if not fits:
             wanted = "a function" if self._kind is None else f"an object of the class {self._kind.__name__}"

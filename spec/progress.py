@@ -91,7 +91,6 @@ class _Line:
                 self._write(self._text)
 
     def end(self) -> None:
-        """Take the line away."""
         self._timer.cancel()
         with self._lock:
             self._ended = True

@@ -402,7 +402,6 @@ class _Judge:
             raise
 
     def of(self, network: QuantizedNetwork) -> Errors:
-        """Return the errors of a network."""
         data = self._data
         codes = network.numerics.quantise_input(data.x)
         found = Golden(network).run(codes, data.integer_state(network), data.lengths)
@@ -427,7 +426,6 @@ class _Pieces:
     """The sequence that each is a piece of, ``(P,)``."""
 
     def take(self, chosen: Any) -> "_Pieces":
-        """Return some of the pieces."""
         outputs = [values[:, chosen] for values in self.outputs]
         state = _some(self.state, chosen)
         return _Pieces(self.x[:, chosen], self.alive[:, chosen], state, outputs, self.sequence[chosen])

@@ -47,7 +47,6 @@ def _records(layer: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _arrays(network: Network) -> dict[Path, Floats]:
-    """Return every array of a network."""
     return {
         (index, direction, field): getattr(record, field)
         for index, layer in enumerate(network.layers)
@@ -60,7 +59,6 @@ def _arrays(network: Network) -> dict[Path, Floats]:
 
 
 def _with_arrays(network: Network, arrays: Mapping[Path, Floats]) -> Network:
-    """Return the network with other numbers."""
     layers = []
     for index, layer in enumerate(network.layers):
         changed = {}

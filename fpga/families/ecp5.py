@@ -80,7 +80,6 @@ class _Pll(PllSearch):
         return self.has_second_output(dividers)
 
     def cell(self, source: int, clock: Fraction, vco: Fraction, dividers: Dividers) -> Pll:
-        """Return the cell."""
         before, feedback, loop, after = dividers
         second = self.has_second_output(dividers)
         return Pll(

@@ -50,7 +50,6 @@ class _Pll(PllSearch):
                         yield clock, clock * divider, (before, times, divider)
 
     def cell(self, source: int, clock: Fraction, vco: Fraction, dividers: Dividers) -> Pll:
-        """Return the cell."""
         before, times, divider = dividers
         return Pll(
             cell="rPLL",

@@ -64,7 +64,6 @@ class _Pll(PllSearch):
                         yield vco / 2**shift, vco, (before, times, shift)
 
     def cell(self, source: int, clock: Fraction, vco: Fraction, dividers: Dividers) -> Pll:
-        """Return the cell."""
         before, times, shift = dividers
         detector = Fraction(source, before)
         return Pll(

@@ -64,7 +64,6 @@ class _Pll(PllSearch):
                     yield vco / after, vco, (1, times, after)
 
     def cell(self, source: int, clock: Fraction, vco: Fraction, dividers: Dividers) -> Pll:
-        """Return the cell."""
         _, times, after = dividers
         return Pll(
             cell="PLL",

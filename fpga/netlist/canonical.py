@@ -101,7 +101,6 @@ class _Module:
                     self._readers[bit].append((number, position))
 
     def canonical(self) -> dict[str, Any]:
-        """Return the module in canonical order."""
         cells, nets = self._ranks()
         order = sorted(range(len(self._cells)), key=cells.__getitem__)
         number = {net: rank + 2 for rank, net in enumerate(sorted(self._nets, key=nets.__getitem__))}

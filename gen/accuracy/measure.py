@@ -90,7 +90,6 @@ def _counter(progress: Progress | None, total: int, what: str) -> Callable[[], N
 
 
 def _rounded_parts(network: QuantizedNetwork, weights: bool) -> list[Part]:
-    """Return the parts that a network has."""
     graphs = [network.numerics.cells[shape.cell] for shape in network.shapes]
     found: list[Part] = ["weights"] if weights else []
     found.append("activations")
@@ -147,7 +146,6 @@ class _Errors:
         return few_digits(np.sqrt(np.mean(error[self._alive] ** 2)))
 
     def describe(self, fixed: MixedRun, parts: dict[Part, _Change]) -> list[LayerErrors]:
-        """Describe all errors."""
         found = []
         names = [(shape.name, shape.kind) for shape in self._shapes.values()] + [("y", "output")]
         for index, error in enumerate(self._of(fixed)):

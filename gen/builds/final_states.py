@@ -115,6 +115,5 @@ def begin_in(
 
 
 def _sizes(sizes: Any) -> str:
-    """Name the sizes of h and c."""
     h, c = (" and ".join(map(str, part)) for part in sizes)
     return f"h of {h} units" + (f" and c of {c}" if c else " and no c") if h else "no state"

@@ -498,7 +498,6 @@ class _Device:
 
     @classmethod
     def load(cls, folder: Path, target: Path) -> Self:
-        """Read its manifest; ``target`` is the new build's folder."""
         manifest = Manifest.load(folder)
         refuse_spatial(manifest)
         if target == Path(folder).resolve():
@@ -509,12 +508,10 @@ class _Device:
 
     @property
     def verilog(self) -> str:
-        """Its Verilog."""
         return read_verilog(self.folder, self.manifest)
 
 
 def _design_for(device: _Device, request: BuildRequest, data: Calibration | None) -> Design:
-    """Quantise a network for an existing device."""
     there = device.manifest
     hardware, trained = device_hardware(there), request.trained
     if trained is not None and trained.hardware != hardware:

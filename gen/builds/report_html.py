@@ -106,7 +106,6 @@ def check_drawing() -> None:
 
 
 def _code(text: str) -> "Markup":
-    """Show what stands between backticks as code."""
     from markupsafe import Markup, escape
 
     shown = re.sub("`([^`]+)`", r"<code>\1</code>", escape(escape_controls(text)))

@@ -104,7 +104,6 @@ def split(
 
 @contextmanager
 def _named(path: Path | None) -> Iterator[None]:
-    """Let a message about a file begin with its path."""
     try:
         yield
     except ModelError as error:

@@ -276,7 +276,6 @@ class Widths:
 
 
 def _changeable(network: QuantizedNetwork, settings: QuantizationSettings) -> Iterator[str]:
-    """Yield the widths that matter to a network."""
     yield "weight_bits"
     if len(network.shapes) > 1 or network.shapes[0].recurrent:
         yield "hidden_bits"  # Before the data's, which cost as much and change the ports.

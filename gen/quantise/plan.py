@@ -936,7 +936,6 @@ class Plan(Lowered):
         return plans
 
     def _source(self, index: int) -> Format:
-        """Return the format of what a layer reads."""
         before = feeds(self.passes, index, self.layers[index].before)
         return self.outputs[before[0]] if before else self.input
 

@@ -132,7 +132,6 @@ class _Build:
         self._plan, self._hardware = plan, plan.hardware
 
     def network(self) -> QuantizedNetwork:
-        """Return the network in integers."""
         plan, hardware, device = self._plan, self._hardware, self._hardware.device
         layers, align = self._integers()
         functions, shapes = plan.functions(), []
@@ -209,7 +208,6 @@ class _Build:
         return layers, align
 
     def _round(self, index: int, rows: RowPlan) -> RoundedRows:
-        """Round the weights of a layer's rows."""
         self._check_range(rows)
         if self._plan.trained is not None:
             return round_nearest(rows.form, rows.layer.matrices, self._plan.trained.fractions[index])

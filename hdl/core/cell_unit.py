@@ -159,7 +159,6 @@ class _Cell(CellValues):
 
     @property
     def kept(self) -> Staged:
-        """What is kept, as it is in memory."""
         assert self.graph.state is not None
         return self.values[self.graph.state] if self._kept is None else self._kept
 

@@ -47,7 +47,6 @@ class _Cell:
         return int(text.rpartition("'")[2], 2) == 1
 
     def put(self, operand: str, bits: list[Bit]) -> None:
-        """Replace an operand or result."""
         self.ports[f"\\{operand}"] = bits
         self.parameters[f"\\{operand}_WIDTH"] = str(len(bits))
 
@@ -100,7 +99,6 @@ class _Module:
         return [bit for part in reversed(parts) for bit in part]
 
     def text(self, bits: list[Bit]) -> str:
-        """Write a signal."""
         if bits and not isinstance(bits[0], str) and bits == self.wire_bits(bits[0][0]):
             return bits[0][0]
         parts, at = [], 0
@@ -118,13 +116,11 @@ class _Module:
         return parts[0] if len(parts) == 1 else f"{{ {' '.join(reversed(parts))} }}"
 
     def new_wire(self, name: str, width: int) -> list[Bit]:
-        """Add a wire."""
         self.widths[name] = width
         self.wires[name] = [f"wire width {width} {name}"]
         return list(self.wire_bits(name))
 
     def lines(self) -> Iterator[str]:
-        """Write the module."""
         yield from self.head
         for lines in self.wires.values():
             yield from lines
@@ -166,7 +162,6 @@ def _read(text: str) -> Iterator[_Module]:
 
 
 def _read_module(head: list[str], lines: _Lines) -> _Module:
-    """Read a module to its end."""
     module = _Module(head)
     for attributes, line in lines:
         match line.split():
@@ -190,7 +185,6 @@ def _read_module(head: list[str], lines: _Lines) -> _Module:
 
 
 def _read_cell(cell: _Cell, module: _Module, lines: _Lines) -> _Cell:
-    """Read a cell to its end."""
     for _, line in lines:
         match line.split(None, 2):
             case ["connect", port, signal]:

@@ -129,7 +129,6 @@ atexit.register(_compiled.cache_clear)
 
 
 def _reason(text: str) -> str:
-    """Return the line that says why."""
     lines = text.strip().splitlines() or ["it says nothing"]
     found = [line for line in lines if re.match(r"\s*(\S*Error|ERROR|wasm trap): ", line)]
     return (found or lines[-1:])[0].strip()

@@ -256,7 +256,6 @@ class SpatialCore(CorePorts, CorePart):
         ]
 
     def _count(self, m: Module, emits: Value) -> None:
-        """Tell what the counters count."""
         window = self._window
         read, write = storage(m, memories(self._manifest)["input times"], "begun")
         came, given = (Signal(len(read.addr), name=name) for name in ("came", "given"))

@@ -190,7 +190,6 @@ class SpatialLayer:
         return self.look_up(m, name, self._spec(kind).number, negative, magnitude)
 
     def _spec(self, kind: str) -> ActivationSpec:
-        """Return the table of a function."""
         return self._tables[[use for use, _, _ in self.numerics.unit.table_uses].index(kind)]
 
     def look_up(self, m: Module, name: str, number: int, negative: Staged, magnitude: Staged) -> Staged:

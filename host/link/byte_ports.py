@@ -70,15 +70,12 @@ class _RealPort:
     """The socket or device; None if the port is closed."""
 
     def now(self) -> float:
-        """Return seconds of the system's monotonic clock."""
         return time.monotonic()
 
     def pause(self, seconds: float) -> None:
-        """Let time pass."""
         time.sleep(seconds)
 
     def close(self) -> None:
-        """Release the port. Further calls do nothing."""
         held, self._held = self._held, None
         if held is not None:
             held.close()

@@ -362,7 +362,6 @@ class LinkEngine:
         self._phase, self.failure = _Phase.FAILED, why
 
     def _ask(self, now: float) -> None:
-        """Ask for the device's status."""
         session = self._session if self._phase is _Phase.OPEN else 0
         if self._phase is _Phase.SWAP:
             self._phase = _Phase.QUERY

@@ -111,7 +111,6 @@ class CellGraph(Record):
         return stages
 
     def _begins(self, node: Node, stages: list[int]) -> int:
-        """Return the cycle in which all other values that a node needs are there."""
         return max((stages[arg] for arg in node.args if self.nodes[arg].kind != "state"), default=0)
 
 

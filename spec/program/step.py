@@ -639,7 +639,6 @@ def _compute(layout: _Layout, partials_at: dict[int, int], prefetches: bool) -> 
 
 
 def _prefetch(layout: _Layout, body: int, bias: int, partials: int) -> None:
-    """Append the third part."""
     finished = ("addends", "cell", "destination", "emit", "yields", "adds_partials", "beat_cycles")
     first = {name: getattr(layout.ops[body], name) for name in finished}
     layout.again(
