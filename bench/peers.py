@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,26 +63,19 @@ _RANGE_STEPS = 64
 """Steps that the largest values of dense layers are taken from."""
 
 
-class Engine(Protocol):
-    """A network that keeps its state between steps."""
-
-    def run(self, x: Floats) -> Floats:
-        """Compute steps ``(T, inputs)``, outputs ``(T, outputs)``."""
-
-    def time(self, x: Floats, seconds: float) -> tuple[NDArray[np.float64], float]:
-        """Run the steps of ``x`` repeatedly for about ``seconds``; return each step's time, and the mean."""
-
-
-class _PythonStep:
-    """An engine with one Python call per step."""
+class Engine:
+    """A network that keeps its state between steps, with one Python call per step if it has no other."""
 
     def step(self, x: Floats) -> Floats:
+        """Compute one step."""
         raise NotImplementedError
 
     def run(self, x: Floats) -> Floats:
+        """Compute steps ``(T, inputs)``, outputs ``(T, outputs)``."""
         return np.stack([np.array(self.step(row), dtype=np.float32) for row in x])
 
     def time(self, x: Floats, seconds: float) -> tuple[NDArray[np.float64], float]:
+        """Run the steps of ``x`` repeatedly for about ``seconds``; return each step's time, and the mean."""
         rows = list(x)
         taken = sample(lambda index: self.step(rows[index % len(rows)]), seconds)
         return taken, float(taken.mean())
@@ -181,7 +174,7 @@ def lstm_session(shape: Shape) -> Callable[[Floats], Floats]:
     return run
 
 
-class OnnxRuntimeStep(_PythonStep):
+class OnnxRuntimeStep(Engine):
     """onnxruntime with bound buffers: a step's new state is the next one's input, without a copy."""
 
     def __init__(self, shape: Shape) -> None:
@@ -253,7 +246,7 @@ class OnnxRuntimeStep(_PythonStep):
         return result.reshape(-1)
 
 
-class TorchStep(_PythonStep):
+class TorchStep(Engine):
     """PyTorch without gradients."""
 
     def __init__(self, shape: Shape) -> None:
@@ -295,7 +288,7 @@ _ARRAYS = ("w_ih", "w_hh", "weight", "bias", "bias_ih", "bias_hh")
 """A layer's, as the loop reads them."""
 
 
-class CppLoop:
+class CppLoop(Engine):
     """``cpu_loop.cpp``, compiled for this processor and this network.
 
     ``int8`` says whether weights, inputs and h are integers of 8 bits; they are floats otherwise. ``flags``

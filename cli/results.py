@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO, TextIOWrapper
-from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from rtlstm.cli.commands import worded
 from rtlstm.spec.errors import RtlstmError
@@ -244,16 +244,6 @@ def named_parts(found: Found) -> str | None:
     return ", ".join(f"{name}: {first} to {end - 1}" for name, (first, end) in parts) or None
 
 
-class Section(Protocol):
-    """A part of a view."""
-
-    def text(self, found: Found) -> str | None:
-        """Return what people read of a command's JSON object; None for nothing."""
-
-
-View = Sequence[Section]
-
-
 @dataclass(frozen=True)
 class Field:
     """What people call a field, and how its value is written.
@@ -326,6 +316,10 @@ class Values:
         texts = ((each.label, write_value(each.reading, holder)) for each in self.fields)
         rows = [(label, text) for label, text in texts if text is not None]
         return render_table(write_value(self.title, holder) or "", [("", False), ("", self.right)], rows)
+
+
+View = Sequence[Text | Table | Values]
+"""The sections of what people read."""
 
 
 def _worded(value: Any) -> Any:

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.sim.golden_cells import CellNetwork
-from rtlstm.sim.golden_lstm import LstmNetwork
+from rtlstm.sim.golden_cells import CellNetwork, CellStream
+from rtlstm.sim.golden_lstm import LstmNetwork, LstmStream
 from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray
@@ -33,28 +33,6 @@ class GoldenResult:
     """Cell state of each layer that keeps one after the last valid step, ``(N, units)``."""
     cell_saturations: int
     """Number of cell states that saturated."""
-
-
-class GoldenStream(Protocol):
-    """``batch`` sequences, step by step, with their state kept between. Made by :meth:`Golden.stream`."""
-
-    def step(self, x: IntArray) -> IntArray:
-        """Compute a step: integers of the input format, ``(N, inputs)``, to ``(N, outputs)``.
-
-        ``x`` is not checked: see :meth:`Golden.check`.
-        """
-
-    @property
-    def h(self) -> tuple[IntArray, ...]:
-        """h of each recurrent layer, ``(N, values)``."""
-
-    @property
-    def c(self) -> tuple[IntArray, ...]:
-        """Cell state of each layer that keeps one, ``(N, units)``."""
-
-    @property
-    def cell_saturations(self) -> int:
-        """Number of cell states that have saturated."""
 
 
 class Golden:
@@ -83,7 +61,7 @@ class Golden:
             return LstmNetwork(self.network, unit)
         return CellNetwork(self.network)
 
-    def stream(self, batch: int = 1, state: GoldenState | None = None) -> GoldenStream:
+    def stream(self, batch: int = 1, state: GoldenState | None = None) -> LstmStream | CellStream:
         """Begin ``batch`` sequences that are computed step by step; ``state`` as in :meth:`run`.
 
         Raises InputError if a layer needs a sequence's last step first.

@@ -10,8 +10,9 @@ import numpy as np
 from rtlstm.host.raw_values import Steps
 from rtlstm.host.state import LayerArrays, StateLayout
 from rtlstm.host.transport import Transport, register_words
-from rtlstm.sim.golden import Golden, GoldenStream
+from rtlstm.sim.golden import Golden
 from rtlstm.sim.golden_cells import CellStream
+from rtlstm.sim.golden_lstm import LstmStream
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray, check_range
 from rtlstm.spec.image import WeightImage, WordArray, image_shapes
@@ -159,7 +160,7 @@ class GoldenDevice(Transport):
         """The network that ran last."""
         self._networks = np.zeros(streams, dtype=np.int64)
         """Whose state each stream has."""
-        self._live: dict[int, tuple[StateLayout, GoldenStream | CellStream]] = {}
+        self._live: dict[int, tuple[StateLayout, LstmStream | CellStream]] = {}
         """States of streams stepped one by one; they go to the memories when these are read."""
         self._closed = False
         self._stopped = self._is_single(manifest)

@@ -1,7 +1,6 @@
 """Walker: the words of an operation, row group by row group."""
 
 from abc import ABC, abstractmethod
-from typing import Protocol
 
 from amaranth.hdl import Module, Mux, Signal, Value
 
@@ -174,36 +173,26 @@ class Walker(Component):
         m.d.comb += [walk.drains.eq(drains), walk.idles.eq(idle_left != 0), walk.idles_on.eq(idles_on)]
 
 
-class Walking(Protocol):
-    """The members of a walker that its words depend on."""
-
-    fetched: Fetched
-    issued: Signal
-    vector_start: Signal
-    restarts: Signal
-    walk: Walk
-
-
 class Words(ABC):
     """The words of an operation's groups, one after the other; a walker adds their logic to its module."""
 
     @abstractmethod
-    def look_ahead(self, m: Module, walker: Walking, last_column: Signal) -> Value:
+    def look_ahead(self, m: Module, walker: Walker, last_column: Signal) -> Value:
         """Drive ``walk.last_follows``; return whether the word after this one ends its group.
 
         ``last_column`` says that this one does.
         """
 
     @abstractmethod
-    def number(self, m: Module, walker: Walking) -> None:
+    def number(self, m: Module, walker: Walker) -> None:
         """Drive ``walk.word`` and ``walk.next_word``, as far as :meth:`look_ahead` has not."""
 
     @abstractmethod
-    def step(self, m: Module, walker: Walking, weight_row: Signal, vector_row: Signal, start: Signal) -> None:
+    def step(self, m: Module, walker: Walker, weight_row: Signal, vector_row: Signal, start: Signal) -> None:
         """Go on to the next word's rows when a word is issued; ``start`` is the vector's first row."""
 
     @abstractmethod
-    def first_row(self, walker: Walking) -> Value:
+    def first_row(self, walker: Walker) -> Value:
         """Return the vector's row for an operation's first word."""
 
 
@@ -214,7 +203,7 @@ class _AllWords(Words):
     adder.
     """
 
-    def look_ahead(self, m: Module, walker: Walking, last_column: Signal) -> Value:
+    def look_ahead(self, m: Module, walker: Walker, last_column: Signal) -> Value:
         op = walker.fetched.op
         # Words that follow this one.
         column, one_left = Signal(op.columns.shape(), reset_less=True), Signal(reset_less=True)
@@ -229,7 +218,7 @@ class _AllWords(Words):
         m.d.comb += walker.walk.last_follows.eq(one_left)
         return Mux(last_column, op.single, one_left)
 
-    def number(self, m: Module, walker: Walking) -> None:
+    def number(self, m: Module, walker: Walker) -> None:
         word = Signal.like(walker.walk.word, reset_less=True)
         next_word = Signal.like(walker.walk.next_word, reset_less=True)
         with m.If(self._counts(walker)):
@@ -238,22 +227,22 @@ class _AllWords(Words):
             m.d.sync += [word.eq(0), next_word.eq(1)]
         m.d.comb += [walker.walk.word.eq(word), walker.walk.next_word.eq(next_word)]
 
-    def step(self, m: Module, walker: Walking, weight_row: Signal, vector_row: Signal, start: Signal) -> None:
+    def step(self, m: Module, walker: Walker, weight_row: Signal, vector_row: Signal, start: Signal) -> None:
         m.d.sync += [
             weight_row.eq(weight_row + walker.issued),
             vector_row.eq(Mux(self._again(walker), start, vector_row + walker.issued)),
         ]
 
-    def _counts(self, walker: Walking) -> Value:
+    def _counts(self, walker: Walker) -> Value:
         """Whether the next word's number follows this one's."""
         return walker.issued
 
-    def _again(self, walker: Walking) -> Value:
+    def _again(self, walker: Walker) -> Value:
         """Whether the next word is the vector's first again."""
         again: Value = walker.issued & walker.walk.last_column
         return again
 
-    def first_row(self, walker: Walking) -> Value:
+    def first_row(self, walker: Walker) -> Value:
         return walker.vector_start
 
 
@@ -264,7 +253,7 @@ class _SectionWords(_AllWords):
     the section's first group.
     """
 
-    def look_ahead(self, m: Module, walker: Walking, last_column: Signal) -> Value:
+    def look_ahead(self, m: Module, walker: Walker, last_column: Signal) -> Value:
         op, next_op, walk = walker.fetched.op, walker.fetched.next_op, walker.walk
         # Words that follow this one in its group, and those that follow the first one in all its section's.
         column, one_left = Signal(op.columns.shape(), reset_less=True), Signal(reset_less=True)
@@ -282,15 +271,15 @@ class _SectionWords(_AllWords):
         m.d.comb += [walk.last_follows.eq(one_left), walk.single_next.eq(next_size == 0)]
         return Mux(last_column, walk.single_next, one_left)
 
-    def _counts(self, walker: Walking) -> Value:
+    def _counts(self, walker: Walker) -> Value:
         counts: Value = walker.issued & walker.walk.first_group
         return counts
 
-    def _again(self, walker: Walking) -> Value:
+    def _again(self, walker: Walker) -> Value:
         again: Value = super()._again(walker) & ~walker.walk.section_ends
         return again
 
-    def step(self, m: Module, walker: Walking, weight_row: Signal, vector_row: Signal, start: Signal) -> None:
+    def step(self, m: Module, walker: Walker, weight_row: Signal, vector_row: Signal, start: Signal) -> None:
         super().step(m, walker, weight_row, vector_row, start)
         with m.If(walker.issued & walker.walk.section_ends):
             m.d.sync += start.eq(vector_row + 1)
@@ -322,7 +311,7 @@ class _KeptWords(Words):
     def __init__(self, manifest: Manifest) -> None:
         self._table = kept_words(manifest.program)
 
-    def look_ahead(self, m: Module, walker: Walking, last_column: Signal) -> Value:
+    def look_ahead(self, m: Module, walker: Walker, last_column: Signal) -> Value:
         next_op = walker.fetched.next_op
         row = Signal(range(len(self._table) + 2), reset_less=True)
         follows_last = Signal(reset_less=True)
@@ -340,7 +329,7 @@ class _KeptWords(Words):
         m.d.comb += [walker.walk.next_word.eq(follows), walker.walk.last_follows.eq(follows_last)]
         return follows_last
 
-    def number(self, m: Module, walker: Walking) -> None:
+    def number(self, m: Module, walker: Walker) -> None:
         # The number of the one after it is read ahead.
         word = Signal.like(walker.walk.word, reset_less=True)
         with m.If(walker.issued):
@@ -349,11 +338,11 @@ class _KeptWords(Words):
             m.d.sync += word.eq(walker.fetched.next_op.first_word)
         m.d.comb += walker.walk.word.eq(word)
 
-    def step(self, m: Module, walker: Walking, weight_row: Signal, vector_row: Signal, start: Signal) -> None:
+    def step(self, m: Module, walker: Walker, weight_row: Signal, vector_row: Signal, start: Signal) -> None:
         with m.If(walker.issued):
             m.d.sync += [weight_row.eq(weight_row + 1), vector_row.eq(start + walker.walk.next_word)]
 
-    def first_row(self, walker: Walking) -> Value:
+    def first_row(self, walker: Walker) -> Value:
         first = Mux(walker.restarts, walker.walk.word, walker.fetched.next_op.first_word)
         row: Value = walker.vector_start + first
         return row
