@@ -31,6 +31,7 @@ from rtlstm.bench.shapes import SHAPES, Shape
 from rtlstm.bench.worker import Row, describe_machine, start
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.progress import Progress, counted, tell
+from rtlstm.spec.record import filled
 from rtlstm.tools.cache import digest
 from rtlstm.tools.work import open_workers
 
@@ -173,18 +174,10 @@ def _measure_generate(progress: Progress | None) -> Row:
 def _put_together(shape: Shape, hardware: HardwareFigures, times: list[CpuTime], plan: Plan) -> ShapeResult:
     clock = post_route(plan.folder / shape.name, plan.devices)
     clock = clock or estimated_clock(shape, plan.devices) or Clock(mhz=plan.assumed_mhz, source="assumed")
-    return ShapeResult(
-        name=shape.name,
-        origin=shape.origin,
-        inputs=shape.inputs,
-        cell=shape.cell,
-        units=shape.units,
-        dense=shape.dense,
-        steps=shape.steps,
+    return filled(
+        ShapeResult,
+        shape,
         weights=shape.weight_count,
-        recurrent_macs=shape.recurrent_macs,
-        dense_macs=shape.dense_macs,
-        input_path_macs=shape.input_path_macs,
         hardware=hardware,
         clock=clock,
         latency_us=round(hardware.predicted_latency / clock.mhz, 4),

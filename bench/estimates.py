@@ -24,7 +24,7 @@ from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.progress import Progress, counted
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import Record, filled
 
 
 class EstimateCase(Record):
@@ -251,20 +251,17 @@ def measure_case(case: EstimateCase, folder: Path, progress: Progress | None = N
     core = synthesise(
         core_to_verilog(manifest), manifest.name, chosen.device, find_yosys(), folder, progress=progress
     ).core
-    return EstimateResult(
+    return filled(
+        EstimateResult,
+        manifest.parameters,
+        core,
         name=case.name,
         device=chosen.device.name,
-        lanes=manifest.parameters.lanes,
-        macs=manifest.parameters.macs,
         spatial=manifest.spatial is not None,
-        luts=core.luts,
         estimated_luts=found.luts,
         lut_error=error_percent(found.luts, core.luts),
-        multipliers=core.multipliers,
         estimated_multipliers=found.multipliers,
-        block_rams=core.block_rams,
         estimated_block_rams=found.block_rams,
-        ffs=core.ffs,
         estimated_ffs=found.ffs,
         ff_error=error_percent(found.ffs, core.ffs),
         parts=parts.luts,

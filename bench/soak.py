@@ -54,7 +54,7 @@ from rtlstm.spec.link import Limits
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.progress import Progress, counted, tell
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import Record, filled
 from rtlstm.tools.work import Workers
 
 LEAST_SHARE = 0.85
@@ -305,20 +305,17 @@ def _soak(remote: _Remote, steps: int, rate: float, seed: int, progress: Progres
         found, report = transport.statistics, transport.report
         # A device reports its number of steps only when a session begins, so a second session is opened.
         after = LinkTransport(remote.port, setup.manifest, remote.timeouts, seed + 1).report
-        return Soak(
+        return filled(
+            Soak,
+            found,
             device=remote.name,
             steps=done,
             rate=rate,
             faults={fault.value: count for fault, count in sorted(port.counts.items(), key=str)},
             wrong=wrong,
             executed=after.steps - report.steps,
-            requests=found.requests,
-            repeated=found.repeated,
             responses_again=found.surplus,
-            damaged=found.damaged,
             dropped=after.dropped - report.dropped,
-            resumed=found.resumed,
-            reopened=found.reopened,
             port_seconds=port.now(),
             wall_seconds=time.perf_counter() - started,
         )

@@ -28,7 +28,7 @@ from rtlstm.sim.simulated_ports import Simulator
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
-from rtlstm.spec.record import Record, few_digits
+from rtlstm.spec.record import Record, few_digits, filled
 
 
 @dataclass(frozen=True)
@@ -94,28 +94,15 @@ def measure_point(context: Context, work: tuple[Choice, Numbers]) -> Outcome:
     manifest = Manifest.create(context.name, numbers.shapes, parameters, numbers.numerics, numbers.passes)
     cycles = manifest.cycles
     found, clock = fit.estimate, fit.clock_mhz
-    return Point(
+    return filled(
+        Point,
+        *(parameters, cycles, found, fit, numbers),
         choice=choice,
-        lanes=parameters.lanes,
-        macs=parameters.macs,
-        gate_units=parameters.gate_units,
         pipeline=parameters.pipeline_name,
-        table_memory=parameters.table_memory,
-        step_latency_cycles=cycles.step_latency_cycles,
-        step_interval_cycles=cycles.step_interval_cycles,
-        latency_us=fit.latency_us,
         interval_us=round(cycles.step_interval_cycles / clock, 4),
         fmax_mhz=clock,
-        clock_assumed=found.clock_assumed,
-        luts=found.luts,
-        ffs=found.ffs,
-        multipliers=found.multipliers,
-        block_rams=found.block_rams,
-        large_rams=found.large_rams,
         energy_nj=step_energy_nj(manifest, found, request.chosen, clock),
         share=_share(found, choice),
-        limited_by=fit.limited_by,
-        errors=numbers.errors,
     )
 
 

@@ -114,6 +114,17 @@ class Extended(Record):
         return {name: each for name, each in fields.items() if name not in unused}
 
 
+Filled = TypeVar("Filled", bound=Record)
+
+
+def filled(record: type[Filled], *holders: object, **others: object) -> Filled:
+    """Return a record with the attributes of these objects that have the names of its fields."""
+    found = {
+        name: getattr(each, name) for each in holders for name in record.model_fields if hasattr(each, name)
+    }
+    return record(**found | others)
+
+
 def few_digits(value: float, digits: int = 5) -> float:
     """Round a measured value: float sums differ in their last digits from machine to machine."""
     return float(f"{value:.{digits}g}")

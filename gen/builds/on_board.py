@@ -42,7 +42,7 @@ from rtlstm.spec.image import WeightImage
 from rtlstm.spec.inventory import link_limits
 from rtlstm.spec.manifest import EMBEDDINGS, INITIAL_STATE, Manifest, check_rtl, read_verilog
 from rtlstm.spec.progress import Progress, counted
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import Record, filled
 from rtlstm.tools.cache import load_cached
 
 _FROM_VIVADO = (
@@ -349,9 +349,6 @@ class OnZynq:
         return SimulatedPynq(bitstream, self.board.processor, self.clock, self.simulate)
 
 
-_MEASURED = ("rms_error", "spread", "decisions", "decisions_changed")
-
-
 class BoardBuild(Record):
     """What ``rtlstm generate --fit BOARD --fit-anyway`` would choose."""
 
@@ -464,15 +461,12 @@ def _describe(board: Board, found: Design, accuracy: Accuracy, request: BuildReq
     clocks = {
         link: float(expected_clock(manifest, board, ethernet=link == "ethernet")) for link in board.links
     }
-    return BoardBuild(
-        weight_bits=manifest.numerics.weight_bits,
+    return filled(
+        BoardBuild,
+        *(manifest.numerics, manifest.parameters, accuracy, found.fit.estimate),
         changed={name: value for name, value in chosen.items() if value != asked[name]},
-        lanes=manifest.parameters.lanes,
-        macs=manifest.parameters.macs,
         clock_mhz=round(min(clocks.values()), 2),
         step_cycles=manifest.cycles.step_latency_cycles,
-        cell_share=found.fit.estimate.cell_share,
-        **{name: getattr(accuracy, name) for name in _MEASURED},
         links=tuple(
             predict_wire(manifest, link_timing(board, link, clock)) for link, clock in clocks.items()
         ),

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, Self, TypeVar
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import ValidationError
@@ -38,7 +38,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork, continues_sums
 from rtlstm.spec.parameters import MultiplierKind
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import Record, filled
 
 CLOCKS_MHZ = (50, 100, 200)
 """Clocks at which latencies are stated. None of them was placed and routed."""
@@ -343,21 +343,10 @@ class BuildReport(Record):
         return json.dumps(self.model_dump(mode="json"), indent=1, allow_nan=False) + "\n"
 
 
-Reported = TypeVar("Reported", bound=Record)
-
-
-def _filled(record: type[Reported], *holders: object, **others: object) -> Reported:
-    """Return a record with the attributes of these objects that have the names of its fields."""
-    found = {
-        name: getattr(each, name) for each in holders for name in record.model_fields if hasattr(each, name)
-    }
-    return record(**found | others)
-
-
 def layer_reports(manifest: Manifest) -> tuple[LayerReport, ...]:
     """Describe the layers."""
     return tuple(
-        _filled(
+        filled(
             LayerReport,
             cycles,
             shape,
@@ -385,7 +374,7 @@ def format_reports(manifest: Manifest) -> tuple[FormatReport, ...]:
         ("cell state at its tanh", numerics.cell_argument),
         ("output y", manifest.output),
     ]
-    return tuple(_filled(FormatReport, form, use=use) for use, form in uses)
+    return tuple(filled(FormatReport, form, use=use) for use, form in uses)
 
 
 def _input_formats(manifest: Manifest) -> list[tuple[str, Format]]:
@@ -427,14 +416,14 @@ def _cell_formats(manifest: Manifest) -> list[tuple[str, Format]]:
 def memory_reports(manifest: Manifest) -> tuple[MemoryReport, ...]:
     """Describe the memories of the core and of its wrapper."""
     return tuple(
-        _filled(MemoryReport, memory, banks=memory.count, rows=memory.depth)
+        filled(MemoryReport, memory, banks=memory.count, rows=memory.depth)
         for memory in (memories(manifest) | wrapper_memories(manifest)).values()
     )
 
 
 def multiplier_reports(manifest: Manifest) -> tuple[MultiplierReport, ...]:
     """Describe the core's multipliers."""
-    return tuple(_filled(MultiplierReport, some) for some in multipliers(manifest).values() if some.count)
+    return tuple(filled(MultiplierReport, some) for some in multipliers(manifest).values() if some.count)
 
 
 def table_error(table: ActivationTable) -> int:
@@ -478,7 +467,7 @@ def time_reports(manifest: Manifest) -> tuple[TimeReport, ...]:
 
 def cycle_report(manifest: Manifest) -> CycleReport:
     """Return the cycles of a step."""
-    return _filled(CycleReport, manifest.cycles, array_use=round(manifest.cycles.use, 4))
+    return filled(CycleReport, manifest.cycles, array_use=round(manifest.cycles.use, 4))
 
 
 _DECIDED = "the device gives the {} of {} outputs{}; the host computes no {}"
