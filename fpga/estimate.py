@@ -297,6 +297,16 @@ class Demand(NamedTuple):
     """How much the device has."""
 
     @property
+    def share(self) -> float:
+        """What it takes of what it may."""
+        return self.used / self.most if self.most else self.used * 1e9
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether it takes too much."""
+        return self.share > 1.0
+
+    @property
     def text(self) -> str:
         """What messages say of a design that takes too much."""
         limit = f"of {count_text(self.there)}"
@@ -321,6 +331,11 @@ def demands(found: Estimate, device: FpgaDevice) -> Iterator[Demand]:
     if found.chain_tiles is not None and device.chain_tiles is not None and limits.chains is not None:
         most = int(limits.chains * device.chain_tiles)
         yield Demand("tiles for carry chains", found.chain_tiles, most, device.chain_tiles)
+
+
+def worst_demand(found: Estimate, device: FpgaDevice) -> Demand:
+    """Return the demand of an estimated design that is nearest to its limit, or most beyond it."""
+    return max(demands(found, device), key=lambda each: each.share)
 
 
 def _total(factors: Mapping[str, float], parts: Mapping[str, float]) -> int:

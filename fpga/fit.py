@@ -9,14 +9,14 @@ and multipliers that do not reduce the number of words.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import ceil, gcd, lcm
-from typing import Any, Self
+from typing import Any
 
 from pydantic import field_validator
 
 from rtlstm.fpga.core_parts import multiplier_luts
-from rtlstm.fpga.estimate import BoardTop, Demand, Estimate, board_clock, demands, estimate
+from rtlstm.fpga.estimate import BoardTop, Demand, Estimate, board_clock, estimate, worst_demand
 from rtlstm.fpga.families.base import fpga_family
-from rtlstm.fpga.families.device import Chosen, FpgaDevice
+from rtlstm.fpga.families.device import Chosen
 from rtlstm.fpga.families.estimates import Estimates
 from rtlstm.fpga.request import HardwareRequest
 from rtlstm.fpga.resources import BLOCK_RAMS, fill_limits, large_name
@@ -273,37 +273,13 @@ class _Design:
         return self.latency_us, self.estimate.cells
 
 
-@dataclass
-class Excess:
-    """The resource whose limit a candidate exceeds most; none if it fits."""
-
-    share: float = 1.0
-    resource: str = ""
-    text: str = ""
-
-    @classmethod
-    def of(cls, found: Estimate, device: FpgaDevice) -> Self:
-        """Compare an estimate with a device."""
-        excess = cls()
-        for demand in demands(found, device):
-            excess.compare(demand)
-        return excess
-
-    def compare(self, demand: Demand) -> None:
-        """Compare the use of a resource with its limit."""
-        used, most = demand.used, demand.most
-        share = used / most if most else float(used > 0) * used * 1e9
-        if share > self.share:
-            self.share, self.resource, self.text = share, demand.resource, demand.text
-
-
 @dataclass(frozen=True)
 class _Refused:
     """A candidate that does not fit, and why; its design, if it was computed."""
 
     candidate: _Candidate
     design: _Design | None
-    excess: Excess
+    worst: Demand
 
 
 def fit_device(
@@ -388,21 +364,21 @@ class _Search:
                 break
             if not self._takes_wave(candidate):
                 continue
-            excess = self._least(candidate)
-            if excess.resource:
-                refused.append(_Refused(candidate, None, excess))
+            worst = self._least(candidate)
+            if worst.exceeds:
+                refused.append(_Refused(candidate, None, worst))
                 continue
             for table_memory in self._table_memories:
                 each = replace(candidate, table_memory=table_memory)
                 design = self._design(each)
                 tried += 1
-                excess = Excess.of(design.estimate, self._device)
-                if excess.resource:
-                    refused.append(_Refused(each, design, excess))
+                worst = worst_demand(design.estimate, self._device)
+                if worst.exceeds:
+                    refused.append(_Refused(each, design, worst))
                 elif best is None or design.key < best.key:
                     best = design
                 # Further kinds of memory for the tables take more logic cells, and only save block RAM.
-                if excess.resource != BLOCK_RAMS:
+                if not worst.exceeds or worst.resource != BLOCK_RAMS:
                     break
         if best is None and not refused and self._request.wave_front:
             raise ConfigurationError(
@@ -427,12 +403,12 @@ class _Search:
 
     def _limit(self, refused: list[_Refused], best: _Design) -> str:
         """Return the resource that a faster design than the best one exceeds, by the smallest share."""
-        for each in sorted(refused, key=lambda item: item.excess.share):
+        for each in sorted(refused, key=lambda item: item.worst.share):
             if each.candidate.least_us > best.latency_us:
                 continue
             design = self._known_design(each)
             if design.key < best.key:
-                return each.excess.resource
+                return each.worst.resource
         if given := self._request.given_sizes:
             names = ", ".join(given).replace("_", " ")
             return f"the sizes that were given ({names}): without them, more may fit"
@@ -460,13 +436,13 @@ class _Search:
         if not refused:
             remedy = "leave it out" if len(given) == 1 else "leave out one of them"
             return NothingFitsError(f"{self._name} has no array with {', '.join(given)}; {remedy}")
-        least = sorted(refused, key=lambda item: item.excess.share)[:_MOST_REFUSED]
-        nearest = Excess.of(self._known_design(least[0]).estimate, self._device)
+        least = sorted(refused, key=lambda item: item.worst.share)[:_MOST_REFUSED]
+        nearest = worst_demand(self._known_design(least[0]).estimate, self._device)
         for each in least[1:]:
             # A candidate without a design has a lower bound of its share.
-            if each.excess.share >= nearest.share:
+            if each.worst.share >= nearest.share:
                 break
-            found = Excess.of(self._known_design(each).estimate, self._device)
+            found = worst_demand(self._known_design(each).estimate, self._device)
             nearest = min(nearest, found, key=lambda item: item.share)
         array = f"with {', '.join(given)}" if given else "whatever the array"
         return self._request.misfit(self._name, f"{array}: the nearest takes {nearest.text}", nearest.share)
@@ -616,28 +592,27 @@ class _Search:
             there.append(free if shape.kind in SKIPS else free + results)
         return max(there)
 
-    def _least(self, candidate: _Candidate) -> Excess:
-        """Compare a lower bound of resources, for lanes and weights only, with the device."""
+    def _least(self, candidate: _Candidate) -> Demand:
+        """Return the demand nearest to its limit, or most beyond it, of bounds for lanes and weights."""
         numerics, family, device = self._numerics, self._family, self._device
-        excess = Excess()
         lanes, macs = candidate.lanes, candidate.macs
         in_luts = lanes * candidate.lut_macs + candidate.lut_lanes if device.multipliers else lanes * macs
         logic = multiplier_luts(numerics.weight_bits, numerics.data_bits, 3, family)
         in_blocks = self._chained_sums(candidate)
         sums = (macs - 1 - in_blocks) * (numerics.weight_bits + numerics.data_bits)
         luts = in_luts * logic + lanes * (sums + 2 * numerics.accumulator.bits)
-        excess.compare(Demand("logic cells", luts, self._cell_limit, device.luts))
+        found = [Demand("logic cells", luts, self._cell_limit, device.luts)]
         if family.inferred_multipliers:
             products = family.hard_blocks(numerics.weight_bits, numerics.data_bits, macs)
             most = self._most_multipliers
-            excess.compare(Demand("multipliers", lanes * products, most, device.multipliers))
+            found.append(Demand("multipliers", lanes * products, most, device.multipliers))
         rows = array_words(self._shapes, lanes, macs)
         width = macs * numerics.weight_bits
         bank = family.map_memory(weight_memory(lanes, width, rows, candidate.memory))
         rams, large_rams = self._block_rams, self._large_rams
-        excess.compare(Demand(BLOCK_RAMS, lanes * bank.block_rams, rams, rams))
-        excess.compare(Demand(self._large_name, lanes * bank.large_rams, large_rams, large_rams))
-        return excess
+        found.append(Demand(BLOCK_RAMS, lanes * bank.block_rams, rams, rams))
+        found.append(Demand(self._large_name, lanes * bank.large_rams, large_rams, large_rams))
+        return max(found, key=lambda each: each.share)
 
     def _chained_sums(self, candidate: _Candidate) -> int:
         """Return the most adders of a lane that are in DSP blocks."""

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from rtlstm.fpga.estimate import Estimate, estimate
+from rtlstm.fpga.estimate import Demand, Estimate, estimate, worst_demand
 from rtlstm.fpga.families.base import fpga_family
-from rtlstm.fpga.fit import Excess, Fit, FitRequest
+from rtlstm.fpga.fit import Fit, FitRequest
 from rtlstm.fpga.resources import BLOCK_RAMS
 from rtlstm.gen.builds.hardware import SPATIAL, ArrayRequest, in_space
 from rtlstm.gen.quantise.plan import FormatChoices, QuantizationSettings
@@ -30,7 +30,7 @@ class _Tried:
     array: ArrayRequest
     manifest: Manifest
     estimate: Estimate
-    excess: Excess
+    worst: Demand
 
     @property
     def step_us(self) -> float:
@@ -51,10 +51,10 @@ def fit_in_space(name: str, network: QuantizedNetwork, request: FitRequest) -> t
     fits.
     """
     tried = list(_tries(name, network, request, range(1, MOST_LOOP_REGISTERS + 1)))
-    refused = [each for each in tried if each.excess.resource]
-    best = min((each for each in tried if not each.excess.resource), key=lambda each: each.key, default=None)
+    refused = [each for each in tried if each.worst.exceeds]
+    best = min((each for each in tried if not each.worst.exceeds), key=lambda each: each.key, default=None)
     if best is None:
-        nearest = min(refused, key=lambda each: each.excess.share).excess
+        nearest = min(refused, key=lambda each: each.worst.share).worst
         # Half the bits are half the adders, and an argument's bit is half its tables. Nothing saves more.
         helps = nearest.share < 2 or nearest.resource == BLOCK_RAMS
         fewer = "give fewer `weight_bits`, or `data_bits` and `gate_bits`, " if helps else ""
@@ -67,7 +67,7 @@ def fit_in_space(name: str, network: QuantizedNetwork, request: FitRequest) -> t
     given = [each for each in ("loop_registers", "table_memory") if getattr(request, each) is not None]
     limit = f"the sizes that were given ({', '.join(given)})".replace("_", " ") if given else _THE_NETWORK
     if faster:
-        limit = min(faster, key=lambda each: each.excess.share).excess.resource
+        limit = min(faster, key=lambda each: each.worst.share).worst.resource
     fit = Fit(device=request.target, limited_by=limit, tried=len(tried), estimate=best.estimate)
     return best.array, fit
 
@@ -87,10 +87,10 @@ def _tries(
             found = estimate(manifest, request.chosen, board=request.board)
             # The request was checked: its device has estimates of spatial builds.
             assert found is not None
-            excess = Excess.of(found, request.chosen.device)
-            yield _Tried(array, manifest, found, excess)
+            worst = worst_demand(found, request.chosen.device)
+            yield _Tried(array, manifest, found, worst)
             # Tables of LUTs save nothing but block RAM.
-            if excess.resource != BLOCK_RAMS:
+            if not worst.exceeds or worst.resource != BLOCK_RAMS:
                 break
 
 
@@ -119,7 +119,7 @@ def space_note(
     except ConfigurationError:
         # There is no spatial build of such a network, or of such formats.
         return ()
-    best = min((each for each in tried if not each.excess.resource), key=lambda each: each.key, default=None)
+    best = min((each for each in tried if not each.worst.exceeds), key=lambda each: each.key, default=None)
     now = chosen.cycles.step_interval_cycles / clock_mhz
     if best is None or best.step_us >= now:
         return ()

@@ -13,9 +13,9 @@ from support.small_builds import named_options, network
 from rtlstm.bench.shapes import SHAPES
 from rtlstm.boards.catalogue import find_target
 from rtlstm.fpga.devices import find_device
-from rtlstm.fpga.estimate import BOARD_SHARE, check_estimate, demands, estimate
+from rtlstm.fpga.estimate import BOARD_SHARE, check_estimate, demands, estimate, worst_demand
 from rtlstm.fpga.families.base import fpga_family
-from rtlstm.fpga.fit import Excess, FitRequest, NothingFitsError, _Search, fit_device
+from rtlstm.fpga.fit import FitRequest, NothingFitsError, _Search, fit_device
 from rtlstm.fpga.resources import fill_limits
 from rtlstm.gen.builds.advice import find_fit_advice
 from rtlstm.gen.builds.generate import generate_build
@@ -54,9 +54,9 @@ def test_nothing_tried_is_better(device: str):
         made = Manifest.of("tiny", quantised, design.parameters)
         # The bound that ends the search holds.
         assert candidate.cycles <= made.cycles.step_latency_cycles
-        excess, least = Excess.of(design.estimate, search._device), search._least(candidate)
-        assert not least.resource or excess.resource
-        assert excess.resource or design.key >= (found.estimate.step_latency_us, found.estimate.cells)
+        worst, least = worst_demand(design.estimate, search._device), search._least(candidate)
+        assert not least.exceeds or worst.exceeds
+        assert worst.exceeds or design.key >= (found.estimate.step_latency_us, found.estimate.cells)
 
 
 def both_ways(kind: str) -> Network:
@@ -93,9 +93,9 @@ def test_nothing_tried_is_better_for_whole_sequences(kind: str):
         bounds.append(candidate.cycles / made.cycles.step_latency_cycles)
         words = array_words(quantised.shapes, candidate.lanes, candidate.macs)
         assert words <= made.program.weight_rows
-        excess, least = Excess.of(design.estimate, search._device), search._least(candidate)
-        assert not least.resource or excess.resource
-        assert excess.resource or design.key >= (found.estimate.step_latency_us, found.estimate.cells)
+        worst, least = worst_demand(design.estimate, search._device), search._least(candidate)
+        assert not least.exceeds or worst.exceeds
+        assert worst.exceeds or design.key >= (found.estimate.step_latency_us, found.estimate.cells)
     # A bound that is much too low would end no search.
     assert max(bounds) > 0.6
 
@@ -389,7 +389,8 @@ def test_a_refusal_works_out_few_arrays(monkeypatch):
         )
         candidates = list(search._candidates())
         nearest = (
-            Excess.of(search._design(candidates[at]).estimate, search._device).share for _, at in bounds[:100]
+            worst_demand(search._design(candidates[at]).estimate, search._device).share
+            for _, at in bounds[:100]
         )
         assert refused.value.share == min(nearest)
 
