@@ -79,14 +79,9 @@ class Metric:
         return _MEANINGS.get(self.name, "better if smaller")
 
     @property
-    def is_share(self) -> bool:
-        """Whether it is a share, of steps or decisions."""
-        return self.name in ("agreement", "accuracy")
-
-    @property
     def larger_is_better(self) -> bool:
-        """Whether a larger value is better."""
-        return self.is_share
+        """Whether it is a share, of steps or decisions; a larger value of another is never better."""
+        return self.name in ("agreement", "accuracy")
 
     def value_of(self, point: Point) -> float:
         """Return its value for a point."""
@@ -250,7 +245,7 @@ def figures(metric: Metric) -> dict[str, Figure]:
         named[metric.short_name] = Figure(
             metric.short_name,
             metric.value_of,
-            _SHARE if metric.is_share else {},
+            _SHARE if metric.larger_is_better else {},
             larger_is_better=metric.larger_is_better,
         )
     elif metric.function is not None:
