@@ -105,10 +105,19 @@ class Normalisation(Record):
         added = math.ldexp(exact, 2 * guard)
         deviation = source.bits + ceil_log2(values) + 1 + fraction + guard
         if added * values + most >= 1 << _MOST_SQUARE_BITS or deviation > _MOST_DEVIATION_BITS:
+            # So large an epsilon needs no guard bits.
+            larger = math.ldexp(1 << _EXACT_EPSILON, -2 * source.fraction) / values
+            helps = (
+                guard
+                and larger < 1e-4
+                and deviation - guard < _MOST_DEVIATION_BITS
+                and most >> 2 * guard < 1 << _MOST_SQUARE_BITS - 3
+            )
             raise ConfigurationError(
                 f"a norm of {values} values of {source.bits} bits (epsilon {epsilon:g}) needs sums of "
-                f"squares of more than {_MOST_SQUARE_BITS} bits; choose fewer data bits (`data_bits`), or "
-                "norms of fewer values"
+                f"squares of more than {_MOST_SQUARE_BITS} bits; choose fewer data bits (`data_bits`), "
+                + f"an epsilon of {larger:.1g} or more, " * bool(helps)
+                + "or norms of fewer values"
             )
         return cls(
             values=values,

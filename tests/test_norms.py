@@ -251,6 +251,15 @@ def test_sums_that_are_too_wide_are_refused() -> None:
     Normalisation.of(60000, Format(bits=14, fraction=13), True, 1e-5, 8, 0, design_root(False))
 
 
+def test_a_larger_epsilon_needs_fewer_bits() -> None:
+    """The one that the message names is enough; fewer data bits are, too."""
+    source, root = Format(bits=16, fraction=15), design_root(False)
+    with pytest.raises(ConfigurationError, match="more than 62 bits.*an epsilon of 4e-07 or more, or"):
+        Normalisation.of(300, source, True, 1e-12, 12, 0, root)
+    Normalisation.of(300, source, True, 4e-7, 12, 0, root)
+    Normalisation.of(300, Format(bits=12, fraction=11), True, 1e-12, 12, 0, root)
+
+
 # Training
 
 
