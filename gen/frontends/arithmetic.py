@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 
 from rtlstm.gen.frontends.arrays import Floats, fresh
 from rtlstm.gen.frontends.axes import SINGLE, Axes
 from rtlstm.gen.frontends.flow import Flow, LayerState, Source
-from rtlstm.gen.frontends.formulas import combine, magnitude, running_maximum, total
+from rtlstm.gen.frontends.formulas import COMPARED, combine, magnitude, running_maximum, total
+from rtlstm.gen.frontends.graph import Graph
+from rtlstm.gen.frontends.layers import MOVES, dense
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.gen.frontends.step import Step, Value
 from rtlstm.spec.activations.functions import RELU, SIGMOID, ActivationFunction
@@ -21,7 +23,11 @@ from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Rnn
 def _affine(value: Value, step: Step, scale: Floats | float, shift: Floats | float) -> Value:
     factor, addend = (np.asarray(given, dtype=np.float64) for given in (scale, shift))
     frames = value.axes.frames  # Each has as many features.
-    factor, addend = (np.tile(given, frames) if given.ndim else given for given in (factor, addend))
+    if frames > 1:
+        factor, addend = (
+            np.tile(given, frames) if given.shape == (value.axes.features,) else given
+            for given in (factor, addend)
+        )
     return value.computed(value.flow.scale(factor, step.where).shift(addend, step.where))
 
 
@@ -47,6 +53,13 @@ def _operands(step: Step) -> tuple[Value, Floats]:
 
 
 def _add(step: Step) -> Value:
+    moves = [name for name in MOVES if name not in ("cast", "identity")]
+    made = [step.graph.producer(step.graph.behind(name, *moves)) for name in step.node.inputs]
+    if all(node is not None and node.operator in COMPARED for node in made):
+        raise ModelError(
+            f"{step.where} adds two comparisons, which is true where one of them is: write that as "
+            "torch.maximum(a, b), or make numbers of them before, as a.float() + b.float()"
+        )
     if len(step.values) > 1 or len(step.node.inputs) == 1:
         return _sum(step)
     value, constant = _operands(step)
@@ -75,6 +88,8 @@ def _pairs(step: Step, formula: str) -> Value:
     first, *others = at_last_step(step.values)
     for other in others:
         axes = _expect_alike(step, [first, other])
+        if axes.frames > 1:
+            first, other = _repeated(step, first, other), _repeated(step, other, first)
         flow = combine(formula, first.flow, other.flow, step.label, step.where)
         first = _together(first, other, flow, axes)
     return first
@@ -158,10 +173,80 @@ def _div(step: Step) -> Value:
     return _affine(value, step, 1.0 / divisor, 0.0)
 
 
+def _compare(step: Step) -> Value:
+    """1 where it is true, else 0."""
+    operator, limit, sign = step.node.operator, 0.0, 1.0
+    if operator == "greater" and step.inputs[1] is None and step.constant(1, "the limit").size == 1:
+        value, limit = step.only(), step.number(1, "the limit")
+    else:
+        sign = -1.0 if operator in ("less", "greaterorequal") else 1.0
+        value = _affine(_sub(step), step, sign, 0.0)
+    above = value.flow.activate(ActivationFunction.of("heaviside", limit), step.label, step.where)
+    value = value.computed(above)
+    return _affine(value, step, -1.0, 1.0) if operator.endswith("equal") else value
+
+
+def _where(step: Step) -> Value:
+    """``other + chosen * (one - other)``, or the larger or smaller of two that it compares."""
+    step.refuse_inputs()
+    graph, chosen, names = step.graph, step.inputs[0], step.node.inputs
+    if formula := _compared(graph, *names):
+        read = replace(step.node, inputs=names[1:])
+        return _limit(replace(step, node=read, inputs=step.inputs[1:]), formula)
+    one, other = (step.inputs[at] or _constant(step, at) for at in (1, 2))
+    difference = _plus(step, one, _affine(other, step, -1.0, 0.0))
+    if chosen is None:
+        if (mask := graph.constant(names[0])) is None:
+            raise ModelError(
+                f"{step.where}: the condition must be constant or a comparison, but {graph.origin(names[0])}"
+            )
+        difference, mask = step.per_feature(0, difference, (np.asarray(mask) != 0).astype(np.float64))
+        taken = _affine(difference, step, mask, 0.0)
+    elif any(np.any(term.matrix) for term in difference.flow.terms):
+        node = replace(step.node, inputs=names[:2])
+        taken = _pairs(replace(step, node=node, inputs=(chosen, difference)), "product")
+    else:
+        chosen = _repeated(step, chosen, difference)
+        taken = chosen.computed(chosen.flow.scale(difference.flow.bias, step.where))
+    return _plus(step, other, taken)
+
+
+def _constant(step: Step, at: int) -> Value:
+    """A constant as a value of each step."""
+    value, constant = step.per_feature(at, step.values[0])
+    return _affine(value, step, 0.0, constant)
+
+
+def _compared(graph: Graph, condition: str, one: str, other: str) -> str:
+    """The formula of what is chosen of the two that a node compares; empty if it compares others."""
+    node = graph.producer(condition)
+    if node is None or node.operator not in COMPARED:
+        return ""
+    pairs = [[*node.inputs], [*node.inputs[::-1]]]
+    alike = [all(map(partial(_same, graph), pair, (one, other))) for pair in pairs]
+    larger = node.operator.startswith("greater") == alike[0]
+    return ("largest" if larger else "smallest") if any(alike) else ""
+
+
+def _same(graph: Graph, one: str, other: str) -> bool:
+    mine, theirs = graph.constant(one), graph.constant(other)
+    return one == other or (mine is not None and theirs is not None and np.array_equal(mine, theirs))
+
+
 def _plus(step: Step, first: Value, second: Value) -> Value:
     first, second = at_last_step([first, second])
     axes = _expect_alike(step, [first, second])
+    first, second = _repeated(step, first, second), _repeated(step, second, first)
     return _together(first, second, Flow.plus(*pair_directions(first.flow, second.flow), step.where), axes)
+
+
+def _repeated(step: Step, value: Value, other: Value) -> Value:
+    """A value whose only feature, or only one of each group, is repeated for each of another's."""
+    frames, count = value.axes.frames, other.axes.features
+    if value.flow.outputs != frames or other.flow.outputs != frames * count:
+        return value
+    flow = value.flow.pick([at for at in range(frames) for _ in range(count)], step.where)
+    return replace(value, flow=replace(flow, dense=""), axes=value.axes.with_features(count))
 
 
 def _sum(step: Step) -> Value:
@@ -231,7 +316,7 @@ def _concat(step: Step) -> Value:
 
 
 def _reduce(step: Step) -> Value:
-    """The sum or mean over both directions, or over the features; or over the steps or axes of size 1."""
+    """The sum or mean over both directions, groups or features; or over the steps or axes of size 1."""
     value = step.only()
     value.axes.expect(step.where)
     rank = len(value.axes.tags)
@@ -239,18 +324,19 @@ def _reduce(step: Step) -> Value:
     for axis in sorted(chosen, reverse=True):
         axes, keep = value.axes, bool(step.attributes().get("keepdims", 1))
         tag = axes.tags[axis]
-        if tag == "B" and step.node.operator not in ("reduce_max", "reduce_min"):
-            half = axes.features
-            first, second = (value.flow.pick(range(at, at + half), step.where) for at in (0, half))
-            value = value.computed(first.plus(second, step.where), axes.without(axis, keep=keep))
+        if tag[0] in "BK" and step.node.operator in ("reduce_sum", "reduce_mean"):
+            each, count = axes.features, 2 if tag == "B" else axes.frames
+            parts = (value.flow.pick(range(at * each, (at + 1) * each), step.where) for at in range(count))
+            flow = reduce(lambda one, other: one.plus(other, step.where), parts)
+            value = value.computed(flow, axes.without(axis, keep=keep))
             if step.node.operator == "reduce_mean":
-                value = _affine(value, step, 0.5, 0.0)
+                value = _affine(value, step, 1.0 / count, 0.0)
         elif tag == "F" and "B" not in axes.tags and step.node.operator in ("reduce_sum", "reduce_mean"):
-            count = value.flow.features(step.where)
+            count = value.flow.features(step.where) // axes.frames
             whole = np.full((1, count), 1.0 if step.node.operator == "reduce_sum" else 1.0 / count)
-            flow = value.flow.linear(step.label, step.where, whole, np.zeros(1))
-            one = axes.with_features(1)
-            value = value.computed(flow, one if keep else one.squeeze([axis], step.where))
+            value = dense(step, value, whole, np.zeros(1))
+            if not keep:
+                value = replace(value, axes=value.axes.squeeze([axis], step.where))
         elif tag == "T":
             value = _over_steps(step, value, axes.without(axis, keep=keep))
         elif tag in ("1", "D"):
@@ -306,6 +392,7 @@ ARITHMETIC: dict[str, Callable[[Step], Value]] = {
     "concat": _concat,
     "div": _div,
     "glu": _gated,
+    **dict.fromkeys(COMPARED, _compare),
     "max": lambda step: _limit(step, "largest"),
     "mean": lambda step: _affine(_sum(step), step, 1.0 / len(step.values), 0.0),
     "min": lambda step: _limit(step, "smallest"),
@@ -321,6 +408,7 @@ ARITHMETIC: dict[str, Callable[[Step], Value]] = {
     "stack": _stack,
     "sub": _sub,
     "sum": _sum,
+    "where": _where,
 }
 """The operators, each with the function that applies it."""
 

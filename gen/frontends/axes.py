@@ -323,6 +323,10 @@ class Axes:
         pairs = zip(self.tags, tags, strict=True)
         return (*self.shown, *((old, new) for old, new in pairs if _hidden(old) and old != new))
 
+    def meaning(self, axis: int) -> str:
+        """What an axis is, in words."""
+        return _MEANING[self.tags[axis][0]]
+
     def __str__(self) -> str:
         return f"({', '.join(tag[0] for tag in self.tags)})"
 
@@ -339,6 +343,12 @@ class Axes:
 
     def expect(self, where: str) -> None:
         """Refuse a layer behind lost axes."""
+        if self.lost and self.lost == self.grouped:
+            raise ModelError(
+                f"{where} must read whole feature vectors, but {self.lost} before it put groups of them on "
+                "an axis of their own, which Linear, Einsum, arithmetic, activations, slices, sums and means "
+                "can read; flatten the groups first"
+            )
         if self.lost:
             raise ModelError(
                 f"{where} must read whole feature vectors, but {self.lost} before it mixed the "
@@ -422,9 +432,13 @@ class Axes:
             if tag not in (*SINGLE, *self.single) and not strict:
                 return self._lose(where)
             drop.add(at)
-        squeezed = where if any(self.tags[at] == "F" for at in drop) else self.squeezed
         tags = tuple(tag for at, tag in enumerate(self.tags) if at not in drop)
-        return replace(self, tags=tags, squeezed=squeezed)
+        if "F" in tags or "F" not in self.tags:
+            return replace(self, tags=tags)
+        if self.grouped and self.frames > 1:  # Then groups of one feature each are the features.
+            whole = tuple("F" if tag[0] == "K" else tag for tag in tags)
+            return replace(self, tags=whole, features=self.frames, grouped="")
+        return replace(self, tags=tags, squeezed=where)
 
     def flatten(self, start: int, end: int, where: str) -> "Axes":
         """Merge the axes from ``start`` to ``end`` (included)."""
@@ -520,7 +534,7 @@ class Axes:
         only = (tag in SINGLE and index in (0, -1)) or (tag == "L" and index == -1)
         if not (last or first or only):
             raise ModelError(
-                f"{where} takes element {index} of axis {at}, which is {_MEANING[tag[0]]}; of the steps "
+                f"{where} takes element {index} of axis {at}, which is {self.meaning(at)}; of the steps "
                 "only the first, 0, or the last, -1, can be taken, and of a final state's layers the last"
             )
         return replace(
@@ -554,7 +568,7 @@ _MEANING = {
     "B": "both directions",
     "L": "the layers",
     "S": "the layers and directions",
-    "K": "the frames of a step",
+    "K": "the frames of a step or groups of features",
     "1": "an axis of size 1",
     "M": "merged rows",
     "?": "an axis of the input",

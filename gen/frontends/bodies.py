@@ -19,7 +19,7 @@ import numpy as np
 from rtlstm.gen.frontends.arrays import Floats, fresh
 from rtlstm.gen.frontends.cells import find_normed
 from rtlstm.gen.frontends.forms import LINEAR, Form, Forms, as_matrix, flat_step
-from rtlstm.gen.frontends.formulas import operator_of
+from rtlstm.gen.frontends.formulas import COMPARED, operator_of
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
 from rtlstm.gen.frontends.layers import DENSE
 from rtlstm.spec.activations.functions import RELU, SIGMOID, ActivationFunction
@@ -462,7 +462,6 @@ def _alike(one: Node, other: Node) -> bool:
 
 
 _HEAVISIDE: Final = ActivationFunction.of("heaviside")
-_COMPARED: Final = ("greater", "greaterorequal", "less", "lessorequal")
 _ELEMENTS: Final[dict[str, Callable[[CellReader, Node, list[Names]], Term]]] = {
     "activation": CellReader._apply,
     "mul": CellReader._product,
@@ -474,7 +473,7 @@ _ELEMENTS: Final[dict[str, Callable[[CellReader, Node, list[Names]], Term]]] = {
     "where": CellReader._where,
     **dict.fromkeys(("max", "min"), CellReader._extreme),
     **dict.fromkeys(("pow", "square"), CellReader._square),
-    **dict.fromkeys(_COMPARED, CellReader._greater),
+    **dict.fromkeys(COMPARED, CellReader._greater),
 }
 """Element-wise operators of a cell, beside the linear ones."""
 

@@ -52,8 +52,10 @@ ELEMENTWISE: Final[Mapping[str, Callable[..., Any]]] = {
     "where": np.where,
 }
 """Operators that compute each element by itself, without attributes."""
+COMPARED: Final = ("greater", "greaterorequal", "less", "lessorequal")
+"""Comparisons."""
 _MOST_NODES: Final = 16
-_MOST_TRIED: Final = 2
+_MOST_TRIED: Final = 3
 """Tensors that a node's result is tried as a function of, the nearest first."""
 _GRID: Final = np.linspace(-12.0, 12.0, 401)
 _ERROR: Final = 1e-4

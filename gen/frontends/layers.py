@@ -27,6 +27,11 @@ _READERS = (
 )  # fmt: skip
 _MOVERS = ("flatten", "reshape", "transpose")
 """Operators that may read frames: those that leave the axes as they are, and those that move them."""
+_OF_GROUPS = (
+    "gather", "linear", "matmul", "reduce_mean", "reduce_sum", "select", "slice", "split", "squeeze",
+    "unsqueeze", "where",
+)  # fmt: skip
+"""Operators that may read groups of features, too."""
 
 
 class FramesError(ModelError):
@@ -61,10 +66,12 @@ def check_frames(step: Step) -> Step:
     cannot.
     """
     operator = step.node.operator
-    if operator not in (*_READERS, *_MOVERS):
+    if operator not in (*_READERS, *_MOVERS, *_OF_GROUPS):
         inputs = (each and replace(each, axes=each.axes.ungrouped()) for each in step.inputs)
         step = replace(step, inputs=tuple(inputs))
-    several = any(value.axes.frames > 1 for value in step.values)
+    several = any(
+        value.axes.frames > 1 and not (value.axes.grouped and operator in _OF_GROUPS) for value in step.values
+    )
     if several and operator not in (*_READERS, *_MOVERS):
         raise FramesError(
             f"{step.where} reads frames inside a step, or groups of features, which only convolutions over "
@@ -145,9 +152,13 @@ def _clip(step: Step) -> Value:
     return _activate(step, ActivationFunction.of("hard_tanh", *limits))
 
 
-def _dense(step: Step, value: Value, weight: Floats, bias: Floats) -> Value:
-    flow = value.flow.linear(step.label, step.where, weight, bias)
-    return value.computed(flow, value.axes.with_features(weight.shape[0]))
+def dense(step: Step, value: Value, weight: Floats, bias: Floats) -> Value:
+    """A dense layer of the features: the same of each group of them, or each group's own weight."""
+    count, (outputs, inputs) = value.axes.frames, weight.shape[-2:]
+    rows = np.broadcast_to(weight, (count, outputs, inputs)).reshape(-1, inputs, 1)
+    whole = of_one_group(rows, count, step.where)[..., 0]
+    flow = value.flow.linear(step.label, step.where, whole, np.tile(bias, count))
+    return value.computed(flow, value.axes.with_features(outputs))
 
 
 def outputs_first(node: Node, weight: Floats) -> Floats:
@@ -174,7 +185,7 @@ def _bias(step: Step, outputs: int, what: str) -> Floats:
 def _linear(step: Step) -> Value:
     weight = _matrix(step, 1)
     bias = _bias(step, len(weight), "the bias")
-    return _dense(step, step.along(step.only(), -1, weight.shape[1]), weight, bias)
+    return dense(step, step.along(step.only(), -1, weight.shape[1]), weight, bias)
 
 
 def _matmul(step: Step) -> Value:
@@ -187,7 +198,7 @@ def _matmul(step: Step) -> Value:
     weight = _matrix(step, 1 if first else 0)
     weight = weight if first else weight.T
     value = step.along(step.values[0], -1 if first else -2, weight.shape[1])
-    return _dense(step, value, weight, np.zeros(weight.shape[0]))
+    return dense(step, value, weight, np.zeros(weight.shape[0]))
 
 
 def _einsum(step: Step) -> Value:
@@ -196,6 +207,9 @@ def _einsum(step: Step) -> Value:
     at = next(number for number, each in enumerate(step.inputs) if each is not None)
     value = step.values[0].retagged("B", "K2")
     value.axes.expect(step.where)
+    if "->" not in equation:  # Then it gives the letters that stand once, in the alphabet's order.
+        once = sorted(letter for letter in set(equation) & set(ascii_letters) if equation.count(letter) == 1)
+        equation += "->" + "..." * ("..." in equation) + "".join(once)
     names = equation.partition("->")[0].split(",")
     if "..." in names[at]:
         rest = [letter for letter in ascii_letters if letter not in equation]
@@ -210,23 +224,28 @@ def _einsum(step: Step) -> Value:
         raise problem
     mine, its = names[at], names[1 - at]
     weight = step.constant(1 - at, "the weight")
-    both, made = set(mine) & set(its), set(its) - set(mine)
+    both, new = set(mine) & set(its), set(its) - set(mine)
     read, groups = both - set(result), both & set(result)
-    if len(read) != 1 or len(made) != 1 or len(groups) > 1 or set(result) != {*mine, *made} - read:
+    if len(read) != 1 or len(new) != 1 or len(groups) > 1 or set(result) != {*mine, *new} - read:
         raise problem
     if weight.ndim != len(its) or len(set(mine)) < len(mine) or len(set(its)) < len(its):
         raise problem
-    weight = np.einsum(f"{its}->{''.join([*groups, *made, *read])}", weight)
+    weight = np.einsum(f"{its}->{''.join([*groups, *new, *read])}", weight)
     outputs, inputs = weight.shape[-2:]
-    value = step.along(value, mine.index("".join(read)), inputs)
+    (letter,), (other,) = read, new
+    if not groups and value.axes.tags[mine.index(letter)] == f"K{inputs}":
+        each = value.axes.features  # Of each of these the groups are mixed.
+        check_size((outputs * each, inputs * each), f"{step.where}: its weights with zeros between")
+        whole = np.kron(weight, np.eye(each))
+        flow = value.flow.linear(step.label, step.where, whole, np.zeros(len(whole)))
+        tags = {**dict(zip(mine, value.axes.tags, strict=True)), other: f"K{outputs}"}
+        return value.computed(flow, replace(value.axes, tags=tuple(tags[name] for name in result)))
+    value = step.along(value, mine.index(letter), inputs)
     tags, count = dict(zip(mine, value.axes.tags, strict=True)), value.axes.frames
     if any(tags[name] != f"K{count}" for name in groups) or weight.shape[:-2] not in ((), (count,)):
         raise problem
-    rows = np.broadcast_to(weight, (count, outputs, inputs)).reshape(-1, inputs, 1)
-    whole = of_one_group(rows, count, step.where)[..., 0]
-    flow = value.flow.linear(step.label, step.where, whole, np.zeros(len(whole)))
-    axes = replace(value.axes, tags=tuple(tags.get(name, "F") for name in result), features=outputs)
-    return value.computed(flow, axes)
+    made = dense(step, value, weight, np.zeros(outputs))
+    return replace(made, axes=replace(made.axes, tags=tuple(tags.get(name, "F") for name in result)))
 
 
 def _gemm(step: Step) -> Value:
@@ -238,7 +257,7 @@ def _gemm(step: Step) -> Value:
     weight = _matrix(step, 1, "the weight B")
     value = step.along(value, -2 if transposed else -1, weight.shape[1])
     axes = value.axes.transpose([1, 0], step.where) if transposed else value.axes
-    result = _dense(step, replace(value, axes=axes), weight, np.zeros(weight.shape[0]))
+    result = dense(step, replace(value, axes=axes), weight, np.zeros(weight.shape[0]))
     if step.has(2):
         result, constant = step.per_feature(2, result)
         addend = constant * float(attributes.get("beta", 1.0))
@@ -249,16 +268,19 @@ def _gemm(step: Step) -> Value:
 def _layer_norm(step: Step) -> Value:
     """Apply a norm over the features, which other axes of size 1 may stand beside."""
     value, attributes = step.only(), step.attributes()
+    value.axes.expect(step.where)
     given = {
         name: step.constant(at, f"the {name}") for at, name in ((1, "gain"), (2, "bias")) if step.has(at)
     }
     rank = len(value.axes.tags)
-    axes = attributes.get("axes") or range(int(attributes.get("axis", -1)) % rank, rank)
+    chosen = attributes.get("axes") or range(int(attributes.get("axis", -1)) % rank, rank)
+    axes = sorted(axis % rank for axis in chosen)
     longer = [axis for axis in axes if value.axes.tags[axis] not in ("1", "K1")]
-    if len(longer) != 1:
+    if len(longer) != 1 or value.axes.tags[longer[0]][0] not in "F?":
+        over = " and ".join(value.axes.meaning(axis) for axis in longer or axes)
         raise ModelError(
-            f"{step.where} normalises over axes {list(axes)} of a tensor with axes {value.axes}; the core "
-            "does so over the features of a step alone"
+            f"{step.where} normalises over {over}: axes {axes} of {value.axes}; it must normalise over "
+            "the features of a step, F, alone: transpose them to there, or train with such a norm"
         )
     size = next((array.size for array in given.values()), attributes.get("size", value.axes.features))
     declared = step.graph.shape(step.node.inputs[0], folded=True)
@@ -314,7 +336,7 @@ def _conv(step: Step) -> Value:
         return value.computed(flow, axes.with_features(outputs))
     taps = _taps(step, weight.shape[2:], value.front)
     if weight.shape[2] == 1 and stride == 1 and not taps.extra:
-        return _dense(step, value, weight.reshape(outputs, -1), bias)
+        return dense(step, value, weight.reshape(outputs, -1), bias)
     axes = _axes_of(step, value, weight.shape[1])
     flow = value.flow.convolve(step.label, step.where, weight, bias, dilation, stride, taps.phase)
     return replace(value.computed(flow, axes.with_features(outputs)), extra=taps.extra)
@@ -625,8 +647,8 @@ def _flatten(step: Step) -> Value:
     return replace(value, axes=axes.flatten(cut, -1, step.where).flatten(0, cut - 1, step.where))
 
 
-def _features(step: Step, value: Value, chosen: list[int]) -> Value:
-    """Some of the features; of both directions, if these stand apart."""
+def _features(step: Step, value: Value, chosen: Sequence[int]) -> Value:
+    """Some of the features; of both directions or of each group, if these stand apart."""
     axes = value.axes
     size = axes.features
     if any(not -size <= index < size for index in chosen):
@@ -634,8 +656,8 @@ def _features(step: Step, value: Value, chosen: list[int]) -> Value:
     if not chosen:
         raise ModelError(f"{step.where} keeps none of {size} features")
     kept = [index % size for index in chosen]
-    directions = 1 + ("B" in axes.tags)
-    every = [at * size + index for at in range(directions) for index in kept]
+    groups = axes.frames * (1 + ("B" in axes.tags))
+    every = [at * size + index for at in range(groups) for index in kept]
     return step.picked(value, axes.with_features(len(kept)), every)
 
 
@@ -645,11 +667,14 @@ def _take(step: Step, value: Value, axis: int, index: int, keep: bool) -> Value:
     axes.expect(step.where)
     rank = len(axes.tags)
     tag = axes.tags[axis % rank] if -rank <= axis < rank else ""
-    if (tag == "B" and -2 <= index < 2) or (tag == "S" and index in (-2, -1)):  # one direction of two
-        first = (index % 2) * axes.features
+    apart = axes.frames if tag[:1] == "K" else 2
+    # One direction of two, or one group.
+    if (tag[:1] in ("B", "K") and -apart <= index < apart) or (tag == "S" and index in (-2, -1)):
+        first = (index % apart) * axes.features
         return step.picked(value, axes.without(axis % rank, keep=keep), range(first, first + axes.features))
-    if tag == "F" and keep:
-        return _features(step, value, [index])
+    if tag == "F" and (keep or "B" not in axes.tags):
+        value = _features(step, value, [index])
+        return value if keep else replace(value, axes=value.axes.squeeze([axis], step.where))
     if tag == "T" and index == -1 and value.padded:
         raise ModelError(
             f"{step.where} takes a step of sequences that {value.padded} padded: of a shorter one that is "
@@ -689,10 +714,22 @@ def _part(step: Step) -> Value:
             value = _slice_axis(step, value, axis, which)
         elif isinstance(which, int):
             value = _take(step, value, axis, which, keep)
+        elif value.axes.tags[axis : axis + 1 or None][:1] == (f"K{value.axes.frames}",):
+            value = _groups(step, value, which)
         else:
             value.axes.expect_features_at(axis, step.where)
             value = _features(step, value, which)
     return value
+
+
+def _groups(step: Step, value: Value, chosen: Sequence[int]) -> Value:
+    """Some of the groups of features, in the given order."""
+    axes, each = value.axes, value.axes.features
+    if not chosen or any(not -axes.frames <= index < axes.frames for index in chosen):
+        raise ModelError(f"{step.where} takes groups {list(chosen)}, but there are {axes.frames}")
+    every = [index % axes.frames * each + at for index in chosen for at in range(each)]
+    old, new = f"K{axes.frames}", f"K{len(chosen)}"
+    return step.picked(value, value.retagged(old, new).axes, every)
 
 
 def _slice_axis(step: Step, value: Value, axis: int, cut: slice) -> Value:
@@ -701,10 +738,12 @@ def _slice_axis(step: Step, value: Value, axis: int, cut: slice) -> Value:
     tag = axes.tags[axis] if -len(axes.tags) <= axis < len(axes.tags) else ""
     if tag == "F":
         features = list(range(axes.features))[cut]
-        return value if len(features) == axes.features else _features(step, value, features)
+        return value if features == [*range(axes.features)] else _features(step, value, features)
+    if tag[:1] == "K":
+        return _groups(step, value, range(axes.frames)[cut])
     if tag == "B" and len(range(2)[cut]) == 1:
         return _take(step, value, axis, range(2)[cut][0], keep=True)
-    if tag == "B" and len(range(2)[cut]) == 2:
+    if tag == "B" and cut.step > 0 and len(range(2)[cut]) == 2:
         return value
     whole = cut.step == 1 and cut.stop >= _LAST
     if tag == "S" and whole and cut.start == -2:
@@ -757,13 +796,14 @@ def _split(step: Step) -> list[Value]:
     tag = axes.tags[axis] if -len(axes.tags) <= axis < len(axes.tags) else ""
     if tag == "B" and parts == 2:
         return [_take(step, value, axis, index, keep=True) for index in range(2)]
-    axes.expect_features_at(axis, step.where)
-    each = -(-axes.features // parts)
-    sizes = step.numbers("split", 1) or [each] * (parts - 1) + [axes.features - each * (parts - 1)]
+    count, take = axes.frames, _groups
+    if tag[:1] != "K":
+        axes.expect_features_at(axis, step.where)
+        count, take = axes.features, _features
+    each = -(-count // parts)
+    sizes = step.numbers("split", 1) or [each] * (parts - 1) + [count - each * (parts - 1)]
     ends = np.cumsum(sizes)
-    return [
-        _features(step, value, list(range(end - size, end))) for size, end in zip(sizes, ends, strict=True)
-    ]
+    return [take(step, value, list(range(end - size, end))) for size, end in zip(sizes, ends, strict=True)]
 
 
 def _pack(step: Step) -> Value:

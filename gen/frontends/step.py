@@ -279,8 +279,15 @@ class Step:
             long = [at - value.ndim for at, size in enumerate(value.shape) if size > 1]
             axes = axes.settle_features(long[0], self.where).with_features(value.shape[long[0]])
         rank = len(axes.tags)
+        for at, tag in enumerate(axes.tags[rank - value.ndim :] if value.ndim <= rank else ()):
+            if tag in ("T", "N") and not np.ptp(value, axis=at).any():  # the same for all steps
+                value = value.take([0], axis=at)
         shape = (1,) * (rank - value.ndim) + value.shape
-        sizes = {"F": axes.features, "B": 2}
+        wide = shape[axes.tags.index("F")] if len(shape) == rank else 1
+        if given.flow.outputs == axes.features == 1 < wide:  # A single feature beside several constants.
+            flow = replace(given.flow.pick([0] * wide, self.where), dense="")
+            given, axes = replace(given, flow=flow), axes.with_features(wide)
+        sizes = {"F": axes.features, "B": 2, f"K{axes.frames}": axes.frames}
         wanted = [(1, sizes.get(tag, 1)) for tag in axes.tags]
         if value.ndim > rank or any(size not in allowed for size, allowed in zip(shape, wanted, strict=True)):
             raise ModelError(
@@ -288,7 +295,7 @@ class Step:
                 f"not shape {value.shape}"
             )
         full = np.broadcast_to(value.reshape(shape), [size for _, size in wanted])
-        order = sorted(range(rank), key=lambda at: "BF".find(axes.tags[at]))
+        order = sorted(range(rank), key=lambda at: "BKF".find(axes.tags[at][0]))
         return replace(given, axes=axes), full.transpose(order).reshape(-1).copy()
 
     def along(self, value: Value, axis: int, features: int) -> Value:

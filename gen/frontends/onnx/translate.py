@@ -88,7 +88,11 @@ _PLAIN: Final = (
     "Add",
     "Div",
     "Expand",
+    "Greater",
+    "GreaterOrEqual",
     "Identity",
+    "Less",
+    "LessOrEqual",
     "MatMul",
     "Max",
     "Mean",
@@ -101,6 +105,7 @@ _PLAIN: Final = (
     "Sub",
     "Sum",
     "Tile",
+    "Where",
 )
 """Operators without attributes, which have ONNX's names here."""
 _OPERATORS: Final[Mapping[str, str]] = {

@@ -366,6 +366,36 @@ def _lerp(call: Call) -> Any:
     return call.emit("add", call.x, call.emit("mul", call.get("weight"), gap, inner=True))
 
 
+def _addcmul(call: Call) -> Any:
+    """``x + value * tensor1 * tensor2``."""
+    product = call.emit("mul", call.get("tensor1"), call.get("tensor2"), inner=True)
+    scaled = call.emit("mul", product, call.number("value", 1.0), inner=True)
+    return call.emit("add", call.x, scaled)
+
+
+def _var(call: Call) -> Any:
+    """The mean square of what a tensor is less its mean."""
+    if call.get("unbiased", default=call.get("correction", default=1)):
+        raise ModelError(
+            f"{call.where} must have `unbiased=False`, or `correction=0`: the mean of the squares"
+        )
+    given: dict[str, Any] = {"axes": call.wholes(call.get("dim")), "keepdims": 1}
+    mean = call.emit("reduce_mean", call.x, inner=True, **given)
+    gap = call.emit("sub", call.x, mean, inner=True)
+    square = call.emit("mul", gap, gap, inner=True)
+    return call.emit("reduce_mean", square, **given | {"keepdims": int(bool(call.get("keepdim")))})
+
+
+def _flip(call: Call) -> Any:
+    axes = call.wholes(call.get("dims"))
+    given: dict[str, Any] = {
+        "starts": [-1] * len(axes),
+        "ends": [-(2**63)] * len(axes),
+        "steps": [-1] * len(axes),
+    }
+    return call.emit("slice", call.x, axes=axes, **given)
+
+
 def _floordiv(call: Call) -> Any:
     one, other = call.x, call.get("other")
     if not isinstance(one, Number | int) or not isinstance(other, Number | int):
@@ -411,22 +441,11 @@ def _heaviside(call: Call) -> Any:
     at_zero = call.number("values")
     if at_zero not in (0.0, 1.0):
         raise ModelError(f"{call.where}: values must be 0 or 1, what it gives at 0, not {at_zero:g}")
-    return call.emit("greaterorequal", call.x, 0.0) if at_zero else _fires(call, 0.0)
-
-
-def _greater(call: Call) -> Any:
-    other = call.get("other")
-    if isinstance(other, Tensor) or not isinstance(call.x, Tensor) or np.size(Constant.of(other).value) != 1:
-        return _pair("greater", call)
-    return _fires(call, call.number("other"))
+    return call.emit("greaterorequal" if at_zero else "greater", call.x, 0.0)
 
 
 def _pair(operator: str, call: Call) -> Any:
     return call.emit(operator, call.x, call.get("other"))
-
-
-def _fires(call: Call, limit: float) -> Any:
-    return _activate(call, ActivationFunction.of("heaviside", limit))
 
 
 def _reduce(call: Call) -> Any:
@@ -771,7 +790,10 @@ _TABLE: dict[str, Translation] = {
     "max min: x dim/other keepdim": _extreme,
     "amax amin: x dim keepdim": _reduce,
     "glu: x dim": lambda call: call.emit("glu", call.x, axis=call.whole(call.get("dim", default=-1))),
+    "addcmul: x tensor1 tensor2 value": _addcmul,
+    "flip: x dims": _flip,
     "lerp: x end weight": _lerp,
+    "var: x dim unbiased keepdim correction": _var,
     "neg negative": lambda call: call.emit("neg", call.x),
     "clamp clip: x min max": lambda call: call.emit("clip", call.x, call.get("min"), call.get("max")),
     "ge greater_equal: x other": partial(_pair, "greaterorequal"),
@@ -784,9 +806,10 @@ _TABLE: dict[str, Translation] = {
         "einsum", *call.rest("operands"), equation=call.known(call.x, "its equation")
     ),
     "minimum: x other": partial(_pair, "min"),
-    "greater gt: x other": _greater,
+    "greater gt: x other": partial(_pair, "greater"),
     "heaviside: x values": _heaviside,
     "where: condition x other": lambda call: call.emit("where", *map(call.get, ("condition", "x", "other"))),
+    "masked_fill: x mask value": lambda call: call.emit("where", *map(call.get, ("mask", "value")), call.x),
     "clamp_min: x min": lambda call: call.emit("clip", call.x, call.get("min")),
     "clamp_max: x max": lambda call: call.emit("clip", call.x, None, call.get("max")),
     "hardsigmoid: x inplace": lambda call: _activate(call, ActivationFunction.of("hard_sigmoid", 1 / 6, 0.5)),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rtlstm.gen.frontends.arrays import FLOAT_TYPES, fresh
-from rtlstm.gen.frontends.formulas import ELEMENTWISE
+from rtlstm.gen.frontends.formulas import COMPARED, ELEMENTWISE
 from rtlstm.gen.frontends.graph import Graph, Node, Stored, WeightsError, Words, input_rank
 from rtlstm.gen.frontends.layers import WEIGHTED
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
@@ -243,7 +243,7 @@ class Call:
         values = [self.to.current(value) for value in inputs]
         numbers = any(isinstance(value, Number) for value in values)
         numbers = numbers and all(isinstance(value, Number | int | Constant) for value in values)
-        if operator in ("add", "clip", "div", "max", "min", "mul", "pow", "sub") and not numbers:
+        if operator in _OF_FLOATS and not numbers:
             values = [_floating(value) for value in values]
         found = _folded(operator, values, given, self.to.budget)
         if found is not None:
@@ -291,6 +291,7 @@ def _floating(value: Any) -> Any:
     return value if value is None or isinstance(value, Tensor) else float(value)
 
 
+_OF_FLOATS = ("add", "clip", "div", "max", "min", "mul", "pow", "sub", "where", *COMPARED)
 _OF_SIZES = ("add", "concat", "div", "identity", "mul", "sub")
 _VIEWS = (
     "flatten", "identity", "reshape", "select", "slice", "split", "squeeze", "transpose", "unsqueeze",
@@ -536,8 +537,13 @@ def _folded(operator: str, values: Sequence[Any], given: Mapping[str, Any], budg
     arrays = [each.value if isinstance(each, Constant) else np.asarray(each) for each in values]
     try:
         shapes = [each.shape for each in arrays]
-        joined = operator in ("concat", "stack")
-        budget.take([sum(map(math.prod, shapes))] if joined else np.broadcast_shapes(*shapes), "a constant")
+        if operator in ("concat", "stack"):
+            shape = [sum(map(math.prod, shapes))]
+        elif operator == "matmul":
+            shape = [*shapes[0][:-1], *shapes[1][-1:]]
+        else:
+            shape = [*np.broadcast_shapes(*shapes)]
+        budget.take(shape, "a constant")
         with np.errstate(all="ignore"):
             found = np.asarray(_FOLDED[operator](*arrays, **given))
     except (ValueError, TypeError, IndexError, ZeroDivisionError):
@@ -569,6 +575,7 @@ def _reduce(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _FOLDED: dict[str, Callable[..., Any]] = {
+    "matmul": np.matmul,
     **ELEMENTWISE,
     "activation": lambda array, function: function(array),
     "transpose": _transpose,

@@ -82,6 +82,11 @@ def across(s, x):
     return y(s, x).transpose(1, 2)
 
 
+def groups(s, x):
+    """The features as three groups of two."""
+    return y(s, x).unflatten(-1, (3, 2))
+
+
 def written_norm(x):
     """A layer norm, with the difference computed twice."""
     variance = (x - x.mean(-1, keepdim=True)).pow(2).mean(-1, keepdim=True)
@@ -278,6 +283,13 @@ REFUSED = {
     "softmax in the middle": lambda s, x: s.fc(F.softmax(y(s, x), -1)),
     "third power": lambda s, x: s.fc(y(s, x)) ** 3,
     "product of matrices": lambda s, x: y(s, x) @ y(s, x).transpose(1, 2),
+    "softmax of each group": lambda s, x: s.fc(groups(s, x).softmax(-1).flatten(2)),
+    "norm of each group": lambda s, x: s.fc(F.layer_norm(groups(s, x), (2,)).flatten(2)),
+    "comparisons added as truths": lambda s, x: (
+        lambda v: s.fc(((v > 0.125)[..., :3] + (s.same(v) > 0.125)[..., 3:]).float().repeat(1, 1, 2))
+    )(y(s, x)),
+    "steps reversed": lambda s, x: s.fc(y(s, x).flip(1)),
+    "variance of fewer": lambda s, x: y(s, x) * y(s, x).var(-1, keepdim=True).relu(),
     "product over steps": lambda s, x: y(s, x).prod(1),
     "largest of the input": lambda s, x: torch.cat([y(s, x)[:, -1], x.amax(1)], -1),
     "axes mixed": lambda s, x: s.fc(y(s, x).reshape(T, N, H).transpose(1, 2).reshape(N, T, H)),
@@ -335,6 +347,72 @@ OVER_TIME = {
     "over features before steps": lambda s, x: s.fc(across(s, x).mean(-1)),
     "mean beside the last step": lambda s, x: s.wide(torch.cat([y(s, x).mean(1), y(s, x)[:, -1]], 1)),
 }
+GROUPED = {
+    "linear of each group": lambda s, x: s.fc(
+        F.linear(groups(s, x), s.blocks[0], s.scale[:2]).flatten(2).relu()
+    ),
+    "matmul of each group": lambda s, x: s.fc(torch.matmul(groups(s, x), s.blocks[0]).flatten(2)),
+    "groups by their numbers": lambda s, x: s.fc(
+        (lambda v: torch.cat([v[:, :, 1], v[..., 0, :], v[:, :, 2]], -1))(groups(s, x))
+    ),
+    "last groups": lambda s, x: (lambda v: v[:, :, 1:].flatten(2).tanh())(groups(s, x)),
+    "groups split": lambda s, x: (lambda v: v[1].flatten(2) * v[0].flatten(2)[..., :1])(
+        groups(s, x).split([1, 2], 2)
+    ),
+    "a feature of each group": lambda s, x: s.few(groups(s, x)[..., 0]),
+    "some features of each group": lambda s, x: s.few(groups(s, x)[..., 1:].flatten(2)),
+    "sum of each group": lambda s, x: s.few(groups(s, x).sum(-1)),
+    "mean over groups": lambda s, x: groups(s, x).mean(2).tanh(),
+    "groups less their means": lambda s, x: s.fc(
+        (lambda v: v - v.mean(-1, keepdim=True))(groups(s, x)).flatten(2)
+    ),
+    "gate of each group": lambda s, x: s.fc(
+        (lambda v: v * v.sum(-1, keepdim=True).sigmoid())(groups(s, x)).flatten(2)
+    ),
+    "constant of each group": lambda s, x: s.fc((groups(s, x) * s.scale[:3, None]).flatten(2)),
+    "constants of each group": lambda s, x: s.fc((groups(s, x) + s.scale.view(3, 2)).flatten(2)),
+    "groups mixed": lambda s, x: s.fc(torch.einsum("ntgi,gh->nthi", groups(s, x), s.w[:3]).flatten(2)),
+}
+COMPARED = {
+    "features less their mean": lambda s, x: (lambda v: s.fc(v - v.mean(-1, keepdim=True)))(y(s, x)),
+    "features and their sum": lambda s, x: (lambda v: s.same(v.sum(-1, keepdim=True) / 4 + v))(y(s, x)),
+    "one feature": lambda s, x: s.fc(y(s, x))[..., 0],
+    "implicit sum of products": lambda s, x: torch.einsum("abc,cd", y(s, x), s.w),
+    "implicit sum along an ellipsis": lambda s, x: torch.einsum("...c,cd", y(s, x), s.w),
+    "chosen by constants": lambda s, x: (lambda v: s.fc(torch.where(s.scale > 0, v, s.same(v))))(y(s, x)),
+    "masked by constants": lambda s, x: s.fc(y(s, x).masked_fill(s.scale > 0, 0.25)),
+    "relu by where": lambda s, x: (lambda v: s.fc(torch.where(v > 0, v, 0.0)))(y(s, x)),
+    "clamp by where": lambda s, x: (lambda v: s.fc(torch.where(v < 0.125, v, 0.125)))(y(s, x)),
+    "larger by where": lambda s, x: (lambda v, w: s.fc(torch.where(v <= w, w, v)))(y(s, x), s.same(y(s, x))),
+    "chosen by a comparison": lambda s, x: (
+        lambda v: s.fc(torch.where(v.abs() > 0.125, v, torch.zeros_like(v)))
+    )(y(s, x)),
+    "constants by a comparison": lambda s, x: s.fc(torch.where(y(s, x) >= 0.125, 0.5, -0.25)),
+    "greater": lambda s, x: s.fc((y(s, x) > 0.125).float()),
+    "greater or equal": lambda s, x: s.fc((y(s, x) >= 0.125).float()),
+    "less": lambda s, x: (lambda v: s.fc((v < s.same(v)).float()))(y(s, x)),
+    "less or equal": lambda s, x: s.fc((y(s, x) <= s.scale).float()),
+    "comparisons added": lambda s, x: (lambda v: s.fc((v > 0.125).float() + (s.same(v) > 0.125).float()))(
+        y(s, x)
+    ),
+    "larger of two comparisons": lambda s, x: (
+        lambda v: s.fc(torch.maximum(v > 0.125, s.same(v) > 0.125).float())
+    )(y(s, x)),
+    "constants beside one feature": lambda s, x: s.fc((s.one(y(s, x)) + s.scale).tanh()),
+    "constants by one comparison": lambda s, x: s.fc(
+        torch.where(s.one(y(s, x)) > 0.125, s.scale, 2 * s.scale)
+    ),
+    "constants of all steps": lambda s, x: s.fc(y(s, x) * torch.full((T, H), 0.5)),
+    "features from the end": lambda s, x: s.fc(y(s, x)[..., [5, 4, 3, 2, 1, 0]]),
+    "features reversed": lambda s, x: s.fc(y(s, x).flip(-1)),
+    "groups reversed": lambda s, x: s.fc(groups(s, x).flip(2).flatten(2)),
+    "product added": lambda s, x: (lambda v: s.fc(torch.addcmul(v, v, s.same(v), value=0.5)))(y(s, x)),
+    "normalised by a variance": lambda s, x: (
+        lambda v: s.fc((v - v.mean(-1, True)) / torch.sqrt(v.var(-1, unbiased=False, keepdim=True) + 1 / 64))
+    )(y(s, x)),
+    "weight of two factors": lambda s, x: F.linear(y(s, x), s.blocks[:, 0] @ s.w.T[:2]),
+    "logarithm of one and an exponential": lambda s, x: torch.log(1 + torch.exp(s.fc(y(s, x)))),
+}
 WORDS = {
     "embedding": lambda s, x: s.fc(s.lstm(s.table(x))[0]),
     "functional embedding": lambda s, x: s.fc(s.lstm(F.embedding(x, s.table.weight))[0]),
@@ -347,6 +425,8 @@ GROUPS = {
     "moves": (MOVES, (N, T, I)),
     "nothing": (NOTHING, (N, T, I)),
     "products": (PRODUCTS, (N, T, I)),
+    "groups": (GROUPED, (N, T, I)),
+    "compared": (COMPARED, (N, T, I)),
     "branches": (BRANCHES, (N, T, I)),
     "over time": (OVER_TIME, (N, T, I)),
     "constants": (CONSTANTS, (N, T, I)),

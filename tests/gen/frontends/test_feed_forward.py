@@ -177,7 +177,6 @@ def test_a_lone_layer() -> None:
     [
         (lambda: nn.Sequential(nn.Linear(6, 9), nn.CELU()), "CELU '1', which reads '_0'"),
         (lambda: net(lambda m, x: m.wide(torch.exp(x))), "exp 'exp', which reads 'x', is not supported"),
-        (lambda: net(lambda m, x: m.wide(x)[:, -1]), "element -1 of axis 1, which is the features"),
         (
             lambda: net(lambda m, x: x.tanh() if x is not None else m.wide(x)),
             "but there is none in it; it has tanh",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import numpy_helper
-from support.lazy import nets, nn, scripted, torch
+from support.lazy import F, nets, nn, scripted, torch
 from support.onnx_files import H, I, const, node, rand, run, save, squeezed
 
 from rtlstm.gen.frontends import read_model
@@ -25,6 +25,11 @@ def check(network: Network, x: np.ndarray, wanted: np.ndarray, norms: int) -> No
 
 
 # PyTorch
+
+
+def over_steps(v: Any) -> Any:
+    v = v - v.mean(1, keepdim=True)
+    return v / torch.sqrt((v * v).mean(1, keepdim=True) + 1e-3)
 
 
 def written(v: Any, centre: bool, form: int) -> Any:
@@ -68,12 +73,38 @@ def test_norms_that_are_written_out(form: int, centre: bool) -> None:
     assert any(f"{'a layer' if centre else 'an RMS'} norm of" in note for note in result.report.notes)
 
 
-def test_norms_over_other_axes_are_refused() -> None:
-    module = nets.Net(
-        lambda m, x: m.norm(m.lstm(x)[0]), lstm=nn.LSTM(I, H, batch_first=True), norm=nn.LayerNorm((T, H))
-    ).eval()
-    with pytest.raises(ModelError, match=r"normalises over axes \[-1, -2\].*over the features of a step"):
-        read_model(module)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("read_here")
+@pytest.mark.parametrize("form", ["module", "exported", "traced", "onnx"])
+@pytest.mark.parametrize(
+    ("over", "norm", "transposed"),
+    [
+        (r"the steps and the features: axes \[1, 2\] of", lambda m, v: F.layer_norm(v, (T, H)), False),
+        (r"the steps: axes \[2\] of \(N, F, T\)", lambda m, v: F.layer_norm(v, (T,)), True),
+        (r"the steps: axes \[1\] of \(N, T, F\)", lambda m, v: over_steps(v), False),
+    ],
+)
+def test_norms_over_other_axes_are_refused(
+    over: str, norm: Any, transposed: bool, form: str, tmp_path: Path
+) -> None:
+    def call(m: Any, x: Any) -> Any:
+        h = m.lstm(x)[0]
+        return norm(m, h.transpose(1, 2) if transposed else h)
+
+    module, x = nets.Net(call, lstm=nn.LSTM(I, H, batch_first=True)).eval(), torch.randn(N, T, I)
+    source: Any = module
+    if form == "exported":
+        source = torch.export.export(module, (x,))
+    elif form == "traced":
+        source = tmp_path / "module.pt"
+        torch.jit.save(torch.jit.trace(module, (x,)), source)
+    elif form == "onnx":
+        source = tmp_path / "module.onnx"
+        torch.onnx.export(module, (x,), source, dynamo=False)
+    with pytest.raises(
+        ModelError, match=f"normalises over {over}.*must normalise over the features of a step"
+    ):
+        read_model(source)
 
 
 # ONNX

@@ -18,6 +18,7 @@ OTHER_MEANING = {
     "log_softmax": ["x", "dim", "dtype"],
     "select": ["x", "idx"],  # of a list
     "softmax": ["x", "dim", "dtype"],
+    "var": ["x", "unbiased"],  # of all elements, which is refused
     "view": ["x", "dtype"],
 }
 """Overloads with arguments in other positions than those of the table."""
