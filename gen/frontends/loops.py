@@ -16,6 +16,7 @@ from rtlstm.gen.frontends.cells import join_cells
 from rtlstm.gen.frontends.forms import Forms
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent, input_rank
 from rtlstm.gen.frontends.layers import DENSE
+from rtlstm.gen.frontends.recurrent import reset_advice
 from rtlstm.spec.errors import ConfigurationError, ModelError
 
 _FEWEST: Final = 3
@@ -123,9 +124,8 @@ def _own_states(body: Graph, states: Mapping[str, str]) -> dict[str, str]:
             old = body.behind(old, "identity", "squeeze", "unsqueeze") if old else ""
             if old not in left:
                 if old:
-                    raise ModelError(
-                        f"{node.where} begins each step in {old!r}, which is no state of the loop"
-                    )
+                    why = f"{node.where} begins each step in {old!r}, which is no state of the loop"
+                    raise ModelError("; ".join(filter(None, [why, reset_advice(body, old)])))
                 continue
             new = body.behind(left.pop(old), "identity", "squeeze", "unsqueeze")
             results = [
@@ -134,7 +134,8 @@ def _own_states(body: Graph, states: Mapping[str, str]) -> dict[str, str]:
             if new not in results:
                 raise ModelError(
                     f"{node.where} reads the state {old!r}, whose new value {new!r} is not what it gives; "
-                    "keep what the cell gives, and compute with it behind the loop"
+                    "keep what the cell gives, and compute with it behind the loop; if a mask ends each "
+                    "sequence, give the driver the lengths, run(x, lengths)"
                 )
     return left
 
@@ -226,11 +227,10 @@ def join_loops(graph: Graph) -> tuple[Graph, tuple[str, ...], tuple[str, ...]]:
         notes, problems = [*notes, *more], []
         found = _first_loop(graph, problems)
     if graph.unrolled and not notes:
-        raise ModelError(
-            problems[0]
-            if problems
-            else "it has a loop whose steps read nothing of each other; give the module whole tensors instead"
-        )
+        needed = [graph.nodes[at] for at in sorted(graph.ancestors(graph.outputs))]
+        refused = [str(node.attributes["why"]) for node in needed if node.operator == "refused"]
+        alone = "it has a loop whose steps read nothing of each other; give the module whole tensors instead"
+        raise ModelError([*refused, *problems, alone][0])
     nodes = [_refusing(node) if node.attributes.get("loop") else node for node in graph.nodes]
     return graph.with_nodes(nodes), tuple(notes), tuple(problems)
 
@@ -546,6 +546,11 @@ class _Unrolled:
                 image[node.outputs[0]] = image[same]
             elif not all(self._steady(name, image) for name in node.inputs):
                 raise ModelError(f"step 0 does not compute what step 1 does: it has no {node.where}")
+        for old, new in self.states.items():
+            if image.get(new, old) != old:
+                raise ModelError(
+                    f"step 1 reads {old!r}, which is not what step 0 gives; take each step of the input once"
+                )
         for old in self.states:
             name = begins.get(old, "")
             value = self.graph.constant(name) if name else None

@@ -133,6 +133,116 @@ class Three(Parts):
         return torch.stack(ys)
 
 
+class Cells(Parts):
+    """Cells of torch.nn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.gru = nn.LSTMCell(3, 5), nn.GRUCell(3, 5)
+        self.deep = nn.ModuleList([nn.LSTMCell(3, 5), nn.LSTMCell(5, 5)])
+
+
+class Numbers(Cells):
+    """A while loop, the first step without a state, and a dictionary of states."""
+
+    axis = 1
+
+    def forward(self, x):
+        sequences, steps, _ = x.shape
+        states, t = {"h": torch.zeros(sequences, 5)}, 0
+        ys = []
+        while t < steps:
+            states["h"] = self.gru(x[:, t]) if t == 0 else self.gru(x[:, t], states["h"])
+            ys.append(states["h"])
+            t += 1
+        return torch.stack(ys, 1)
+
+
+class BothWays(Cells):
+    """Steps of several lists, one of them from the end, and two cells."""
+
+    def forward(self, x):
+        h, c, u = torch.zeros(x.size(1), 5), torch.zeros(x.size(1), 5), torch.zeros(x.size(1), 5)
+        hs, us = [], []
+        for _, step in enumerate(x.split(1)):
+            h, c = self.cell(step.squeeze(0), (h, c))
+            hs.append(h)
+        for t in range(x.size(0) - 1, -1, -1):
+            u = self.gru(x[t], u)
+            us.append(u)
+        us.reverse()
+        return torch.cat([torch.stack(hs), torch.stack(us)], -1)
+
+
+class Deep(Cells):
+    """Cells of a ModuleList, whose states are in lists, and steps of two lists."""
+
+    axis = 1
+
+    def forward(self, x):
+        hs = [torch.zeros(x.size(0), 5), torch.zeros(x.size(0), 5)]
+        cs = [torch.zeros(x.size(0), 5), torch.zeros(x.size(0), 5)]
+        ys = []
+        for step, other in zip(x.unbind(1), self.z(x).unbind(1)):  # noqa: B905 - TorchScript has no strict
+            for at, cell in enumerate(self.deep):
+                hs[at], cs[at] = cell(step, (hs[at], cs[at]))
+                step = hs[at]
+            ys.append(step + other)
+        return torch.stack(ys, 1)
+
+
+class Late(Cells):
+    """Refused: a step that differs from the others by its number."""
+
+    def forward(self, x):
+        h = torch.zeros(x.size(1), 5)
+        for t in range(x.size(0)):
+            h = self.gru(x[t], h) if t < 10 else h
+        return h
+
+
+class Delayed(Cells):
+    """Refused: it reads the first step twice."""
+
+    def forward(self, x):
+        h = torch.zeros(x.size(1), 5)
+        for t in range(x.size(0)):
+            h = self.gru(x[max(t - 1, 0)], h)
+        return h
+
+
+class Filling(Cells):
+    """Refused: it writes into a tensor."""
+
+    def forward(self, x):
+        h, y = torch.zeros(x.size(1), 5), torch.zeros(x.size(0), x.size(1), 5)
+        for t in range(x.size(0)):
+            h = self.gru(x[t], h)
+            y[t] = h
+        return y
+
+
+class Cleared(Cells):
+    """Refused: it clears the state where x says so."""
+
+    def forward(self, x):
+        h = torch.zeros(x.size(1), 5)
+        for step in x:
+            h = self.gru(step, h * (step[:, :1] > 0).float())
+        return h
+
+
+class Kept(Cells):
+    """Refused: it keeps the state where x says so."""
+
+    def forward(self, x):
+        h = torch.zeros(x.size(1), 5)
+        for step in x:
+            mask = (step[:, :1] > 0).float()
+            h = mask * self.gru(step, h) + (1 - mask) * h
+        return h
+
+
 class Stopped(Parts):
     """Refused: a loop that ends by itself."""
 

@@ -233,3 +233,16 @@ class LastValid(Packing):
     def forward(self, x, lengths):
         y, _ = self.rnn(x)
         return self.head(y[torch.arange(y.size(0)), lengths - 1])
+
+
+class PartOfZeros(nn.Module):
+    """A step that writes a part of its state into zeros, and adds them."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(I, H)
+
+    def forward(self, x, h):
+        h, part = self.cell(x, h), torch.zeros(1, 4)
+        part[:, 1:] = 2 * h[:, 1:]
+        return h + part, h

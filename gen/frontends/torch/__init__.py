@@ -20,12 +20,10 @@ from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.tensors import QUANTISED
 from rtlstm.gen.frontends.torch.operators import SPLIT, find, words
 from rtlstm.gen.frontends.torch.operators import modules as known_modules
-from rtlstm.gen.frontends.torch.translate import Constant, Translator, flat, loop_refusal
+from rtlstm.gen.frontends.torch.translate import FEW_STEPS, Constant, Translator, flat, loop_refusal
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Network
 
-_STEPS: Final = 4
-"""Steps of a loop that is traced: the second to the last must be alike."""
 _QUANTISED = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.")
 
 
@@ -46,9 +44,10 @@ def read_module(module: Any, options: ReadOptions, report: ReportBuilder) -> Net
         root.add_module(type(module).__name__.lower(), module)
         module = root
     unrolled: list[str] = []
-    graph = Walk(module, trace(torch, module, unrolled)).translated(options, report)
-    words = graph.words if plain else replace(graph.words, split="")
-    graph = replace(graph, unrolled=bool(unrolled), words=words)
+    walk = Walk(module, trace(torch, module, unrolled))
+    walk.to.unrolled = bool(unrolled)
+    graph = walk.translated(options, report)
+    graph = graph if plain else replace(graph, words=replace(graph.words, split=""))
     network = read(graph, options, report)
     _report_unused(module, graph, report)
     return network
@@ -114,7 +113,7 @@ def trace(torch: Any, module: Any, unrolled: list[str] | None = None) -> Any:
                 )
             if unrolled is not None:
                 unrolled.append(str(node.name))
-            return _STEPS
+            return FEW_STEPS
 
         def iter(self, obj: Any) -> Any:
             return iter([obj[at] for at in range(self.steps(obj.node, not _is_shape(obj.node)))])
@@ -193,6 +192,7 @@ class Walk:
         self.to = Translator(replace(words(), split=SPLIT), find)
         self.to.reserve(node.name for node in self.nodes)
         self.values: dict[Any, Any] = {}
+        self.held: dict[str, Constant] = {}
         self.calls = Counter(node.target for node in self.nodes if node.op == "call_module")
 
     def translated(self, options: ReadOptions, report: ReportBuilder) -> Graph:
@@ -231,7 +231,7 @@ class Walk:
         value: Any = self.root
         for part in target.split("."):
             value = getattr(value, part)
-        return Constant.of(value, target) if hasattr(value, "detach") else value
+        return self.held.setdefault(target, Constant.of(value, target)) if hasattr(value, "detach") else value
 
     def _call(self, node: Any) -> Any:
         import torch
@@ -248,8 +248,9 @@ class Walk:
             kwargs |= dict(zip((argument.name for argument in schema.arguments), args, strict=False))
             args = ()
         underscored = kind.endswith("_") and not kind.endswith("__")
+        name = name.strip("_") if name.startswith("__") else name.rstrip("_")
         overwrites = underscored or name in _OVERWRITES or kwargs.get("inplace") is True
-        return self.to.call(name.rstrip("_"), args, kwargs, node.name, kind, overwrites=overwrites)
+        return self.to.call(name, args, kwargs, node.name, kind, overwrites=overwrites)
 
     def _module(self, node: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         import torch

@@ -682,12 +682,27 @@ def _split(call: Call) -> Any:
         found = call.emit("split", x, outputs=range(1, len(split)), axis=axis, split=split)
         return found if len(split) > 1 else (found,)
     size = call.whole(sizes, "sizes")
-    return Parts(lambda later, at: later.chain(x, [_cut(later, axis, at * size, (at + 1) * size)]))
+    return Parts(
+        lambda later, at: later.chain(x, [_cut(later, axis, at * size, (at + 1) * size)]),
+        (lambda later: later.size(x, axis, axis + 1 or None)) if size == 1 else None,
+    )
 
 
 def _unbind(call: Call) -> Any:
     axis, x = call.axis(), call.x
-    return Parts(lambda later, at: later.chain(x, [_element(later, axis, at)]))
+    return Parts(
+        lambda later, at: later.chain(x, [_element(later, axis, at)]),
+        lambda later: later.size(x, axis, axis + 1 or None),
+    )
+
+
+def _len(call: Call) -> Any:
+    x = call.x
+    if isinstance(x, Tensor):
+        return call.size(x, 0, 1)
+    if isinstance(x, Parts):
+        return call.unknown() if x.count is None else x.count(call)
+    return len(x)
 
 
 def _size(call: Call) -> Any:
@@ -879,6 +894,7 @@ _TABLE: dict[str, Translation] = {
     "cat concat concatenate: x/tensors dim": lambda call: call.emit("concat", *call.x, axis=call.axis()),
     "stack: x/tensors dim": lambda call: call.emit("stack", *call.x, axis=call.axis()),
     "size sym_size: x dim": _size,
+    "len: x/t": _len,
     "numel": lambda call: call.emit("size", call.x, inner=True),
     "getattr: x name": _attribute,
     "getitem: x key/idx": _item,

@@ -9,14 +9,15 @@ import ast
 import contextlib
 import inspect
 import io
+import operator
 import pickletools
 import re
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import SimpleNamespace
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 from rtlstm.gen.frontends.arrays import import_extra, listed, one_error
 from rtlstm.gen.frontends.graph import Graph
@@ -25,7 +26,16 @@ from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.tensors import parts_refusal, with_pruned
 from rtlstm.gen.frontends.torch.operators import SEQUENCES, find, words
-from rtlstm.gen.frontends.torch.translate import Constant, Tensor, Translator, flat, loop_refusal, owner
+from rtlstm.gen.frontends.torch.translate import (
+    FEW_STEPS,
+    Constant,
+    Few,
+    Tensor,
+    Translator,
+    flat,
+    loop_refusal,
+    owner,
+)
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import MAX_ELEMENTS, open_archive, read_member
 from rtlstm.spec.network import Network
@@ -45,6 +55,23 @@ _CELLS = ("GRUCell", "LSTMCell", "RNNCell")
 _RECURRENT = frozenset({*_SEQUENCES.values(), *_CELLS})
 _FLOATS = (5, 6, 7, 15)
 """TorchScript's numbers of floating-point types."""
+_MOST_TURNS: Final = 256
+"""Largest number of times that a loop is gone through."""
+_OF_NUMBERS: Final[dict[str, Callable[..., Any]]] = {
+    **{f"aten::{name}": getattr(operator, name) for name in ("add", "mul", "neg", "sub")},
+    **{f"aten::{name}": getattr(operator, name) for name in ("eq", "ge", "gt", "le", "lt", "ne")},
+    "aten::__range_length": lambda *limits: len(range(*limits)),
+    "aten::__derive_index": lambda at, start, step: start + at * step,
+    "prim::max": lambda *given: max(flat(list(given))),
+    "prim::min": lambda *given: min(flat(list(given))),
+}
+"""What operators make of Python's numbers."""
+_COUNTS: Final = ("aten::__range_length", "aten::__derive_index", "prim::max", "prim::min")
+_COMPARES: Final = ("aten::eq", "aten::ge", "aten::gt", "aten::le", "aten::lt", "aten::ne")
+_LOOP: Final = (
+    "a loop must go over all steps of its input, as for t in range(x.size(1)) does, and no value that it "
+    "computes may end it; write it so, or give the module whose forward computes one step"
+)
 
 
 def read_script(file: BinaryIO, options: ReadOptions, report: ReportBuilder) -> Network:
@@ -129,6 +156,8 @@ class _Walk:
         self.to = Translator(words(), find)
         self.taken: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
+        self.held: dict[str, Constant] = {}
+        """Tensors of the modules, by their paths."""
 
     def fresh(self, name: str) -> str:
         """A name for a call, which others may have, too."""
@@ -157,18 +186,22 @@ class _Walk:
         if kind == "prim::If":
             return self._branch(node, args[0], scope)
         if kind == "prim::Loop":
-            return [self._loop(node, args, scope)] * outputs
+            return self._loop(node, args, scope)
         if kind in _BUILD:
             return [tuple(args) if kind == "prim::TupleConstruct" else list(args)]
+        if kind == "prim::DictConstruct":
+            return [dict(zip(args[::2], args[1::2], strict=True))]
         if kind in _UNPACK:
             return [self._item(args[0], at) for at in range(outputs)]
         if kind in _CHANGES and _of_list(node):
             return [self._change(kind, *args)]
+        if kind == "aten::__getitem__" and isinstance(args[0], dict) and args[1] in args[0]:
+            return [args[0][args[1]]]
         if kind == "prim::TupleIndex":
             return [self._item(args[0], int(args[1] or 0))]
         if kind in _PASS:
             return args[:1]
-        folded = _fold(kind, args)
+        folded = self._number(kind, args) or _fold(kind, args)
         if folded is not None:
             return [folded[0]]
         value = self._operator(node, kind, args)
@@ -183,10 +216,10 @@ class _Walk:
 
     def _change(self, kind: str, changed: Any, *given: Any) -> Any:
         """Change a list as the code does; of what is popped, return that."""
-        if isinstance(changed, list) and (
+        if isinstance(changed, list | dict) and (
             kind not in ("aten::extend", "aten::add_") or isinstance(given[0], list)
         ):
-            with contextlib.suppress(IndexError, TypeError):
+            with contextlib.suppress(AttributeError, LookupError, TypeError):
                 found = getattr(changed, _CHANGES[kind])(*given)
                 return found if kind == "aten::pop" else changed
         raise ModelError(f"{kind} changes a list whose elements only a run tells; give the module itself")
@@ -204,7 +237,7 @@ class _Walk:
         if path in self.modules:
             return path
         value: Any = getattr(self.modules[str(owner)], name)
-        return Constant.of(value, str(path)) if hasattr(value, "detach") else value
+        return self.held.setdefault(path, Constant.of(value, path)) if hasattr(value, "detach") else value
 
     def _operator(self, node: Any, kind: str, args: list[Any]) -> Any:
         """An operator of ATen, or a function of torch.nn, whose code is not walked through."""
@@ -309,26 +342,67 @@ class _Walk:
             )
         return self.block(possible[0], scope)
 
-    def _loop(self, node: Any, args: list[Any], scope: dict[str, Any]) -> Any:
-        """A loop, which is refused where its result is read, or a list that it changes."""
+    def _loop(self, node: Any, args: list[Any], scope: dict[str, Any]) -> list[Any]:
+        """Go through a loop: over the steps of a sequence a few times, to tell what each of them computes."""
+        (body,) = node.blocks()
+        (number, *old), (goes_on, *_) = ([*each] for each in (body.inputs(), body.outputs()))
+        count, values, turns = self.to.counted(args[0]), args[2:], 0
+        more, before = self._condition([*node.inputs()][1], scope), len(self.to.nodes)
+        while more and isinstance(count, int) and turns < min(count, _MOST_TURNS):
+            given = [turns, *values]
+            if isinstance(count, Few) or isinstance(more, Few):
+                given = [Few(one) if type(one) is int else one for one in given]
+            scope |= {value.debugName(): one for value, one in zip([number, *old], given, strict=True)}
+            _, *values = self.block(body, scope)
+            more, turns = self._condition(goes_on, scope), turns + 1
+        steps = isinstance(count, Few) or isinstance(more, Few)
+        if more is None or turns != (FEW_STEPS if steps else count if more else turns):
+            del self.to.nodes[before:]
+            return [self._unread(node, args, scope)] * len(old)
+        self.to.unrolled |= steps
+        return values
+
+    def _condition(self, value: Any, scope: Mapping[str, Any]) -> Any:
+        """Whether a loop goes on: a truth value, a :class:`Few` of sizes, None if only a run tells."""
+        node, found = value.node(), scope[value.debugName()]
+        if node.kind() == "prim::If":  # A branch may be one that a run chooses.
+            return None
+        if isinstance(found, bool) or node.kind() not in _COMPARES:
+            return found if isinstance(found, bool) else None
+        given = [self.to.counted(scope[each.debugName()]) for each in node.inputs()]
+        known = all(isinstance(each, int) for each in given)
+        return Few(_OF_NUMBERS[node.kind()](*given)) if known else None
+
+    def _number(self, kind: str, args: list[Any]) -> tuple[Any] | None:
+        """What an operator makes of numbers, some of which a loop over the steps may tell."""
+        given = [*flat(args)]
+        compute, known = _OF_NUMBERS.get(kind), [*flat(self.to.counted(args))]
+        if compute is None or not all(isinstance(each, int | float) for each in known):
+            return None
+        steps = any(isinstance(each, Few) for each in given)
+        if any(map(_is_size, given)) and kind not in _COUNTS and not steps:
+            return None  # It stays what a run tells.
+        if steps and kind in _COMPARES and any(type(each) is int and each for each in given):
+            raise ModelError(
+                "a loop over the steps compares the number of the step with a constant, but a cell computes "
+                "the same in every step; give what differs from step to step as a feature of x"
+            )
+        found = compute(*self.to.counted(args))
+        counts = type(found) is int and any(isinstance(each, Few) for each in known)
+        return (Few(found) if counts else found,)
+
+    def _unread(self, node: Any, args: list[Any], scope: dict[str, Any]) -> Any:
+        """What stands for a loop that is refused where its result is read, or a list that it changes."""
         inner = [each for block in node.blocks() for each in _find(block, _CHANGES) if _of_list(each)]
         changed = {name: scope[name] for each in inner if (name := _first(each).debugName()) in scope}
-        made = self._looped(node, [*args, *changed.values()])
+        given = [each for each in flat([*args, *changed.values()]) if isinstance(each, Tensor)]
+        made = self._call("Loop", given, {}, operation="", why=_LOOP)
         for name, value in changed.items():
             if isinstance(value, list):
                 value[:] = [made]
             else:
                 scope[name] = made
         return made
-
-    def _looped(self, node: Any, args: list[Any]) -> Any:
-        called = [name for block in node.blocks() for name in _called(block)]
-        cells = [path for path, part in self.modules.items() if script_kind(part) in _CELLS]
-        found = next((path for path in cells if path.rpartition(".")[2] in called), "")
-        given = [value for value in flat(args) if isinstance(value, Tensor)]
-        if not found or not given:
-            return self._call("Loop", given, {}, operation="")
-        return self._call("Loop", given, {}, operation="recurrent", module=node, why=loop_refusal(found))
 
 
 def _options(kind: str, state: Mapping[str, Any], graph: Any, where: str) -> dict[str, Any]:
@@ -407,14 +481,19 @@ def _fold(kind: str, args: list[Any]) -> tuple[Any] | None:
     return None
 
 
+def _is_size(value: Any) -> bool:
+    """Whether a value is a size that only a run knows."""
+    return isinstance(value, Tensor)
+
+
 def _first(node: Any) -> Any:
     """A node's first input."""
     return next(iter(node.inputs()))
 
 
 def _of_list(node: Any) -> bool:
-    """Whether a node's first input is a list."""
-    return str(_first(node).type().kind()) == "ListType"
+    """Whether a node's first input is a list, or a dictionary."""
+    return str(_first(node).type().kind()) in ("DictType", "ListType")
 
 
 def _find(block: Any, kinds: Collection[str]) -> list[Any]:

@@ -7,7 +7,7 @@ A traced module, an exported program and TorchScript each walk what they have, a
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,6 +18,13 @@ from rtlstm.gen.frontends.layers import WEIGHTED
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import Budget
+
+FEW_STEPS: Final = 4
+"""Steps of a loop that are gone through to tell what each computes: the second to the last must be alike."""
+
+
+class Few(int):
+    """A number that is known because a loop over the steps is gone through a few times alone."""
 
 
 class Tensor(str):
@@ -38,6 +45,8 @@ class Constant:
     def __init__(self, load: Callable[[], Any], name: str = "") -> None:
         self._load, self.name = load, name
         self._value: Any = None
+        self.base: Constant | None = None
+        """The constant that this is a view of."""
 
     @property
     def value(self) -> Any:
@@ -81,6 +90,8 @@ class Parts:
     """A list of tensors whose length is not known: ``take`` gives one by its number, for the call at hand."""
 
     take: Callable[["Call", int], Any]
+    count: Callable[["Call"], Any] | None = None
+    """Gives how many there are, as a size that only a run knows."""
 
 
 def flat(values: Any) -> Iterator[Any]:
@@ -188,7 +199,7 @@ class Call:
 
     def whole(self, value: Any, what: str = "axes") -> int:
         """A whole number, which must be known before the run."""
-        found = whole(value)
+        found = whole(self.to.counted(value) if self.to.unrolled else value)
         if found is None:
             raise ModelError(f"{self.where} must have constant {what}, not {_shown(value)}")
         return found
@@ -247,6 +258,8 @@ class Call:
             values = [_floating(value) for value in values]
         found = _folded(operator, values, given, self.to.budget)
         if found is not None:
+            if isinstance(found, Constant) and operator in _VIEWS and self.kind != "clone":
+                found.base = values[0]
             return found
         read = tuple(self.to.reference(value, self.where) for value in values)
         names = self.to.names(self.output, outputs, inner=inner)
@@ -313,14 +326,16 @@ class Translator:
     inputs: list[str] = field(default_factory=list)
     looped: dict[str, str] = field(default_factory=dict)
     """Why a cell that is called several times is refused, by its name, unless the loop is read."""
+    unrolled: bool = False
+    """Whether loops over the steps are gone through a few times in place of all."""
 
     def __post_init__(self) -> None:
         self.budget = Budget(ModelError, "compute constants before the model is exported")
-        self._constants = Stored()
+        self.constants = Stored()
         self._stored: dict[Constant, str] = {}
-        self._made: dict[str, Node] = {}
+        self.made: dict[str, Node] = {}
         self._taken: set[str] = set()
-        self._replaced: dict[str, Any] = {}
+        self._replaced: dict[Any, Any] = {}
 
     def reserve(self, names: Iterable[str]) -> None:
         """Keep names for the model's values."""
@@ -338,16 +353,16 @@ class Translator:
         """Names of new tensors: the first has the call's, unless an inner node gives it."""
         wanted = [f"{name}.inner" if inner else name, *(f"{name}.{end}" for end in ends)]
         return tuple(
-            fresh(each, lambda free: free in self._constants or self._produced(free)) for each in wanted
+            fresh(each, lambda free: free in self.constants or self._produced(free)) for each in wanted
         )
 
     def _produced(self, name: str) -> bool:
-        return name in self.inputs or name in self._made
+        return name in self.inputs or name in self.made
 
     def add(self, node: Node) -> None:
         """Add a node."""
         self.nodes.append(node)
-        self._made |= dict.fromkeys(node.outputs, node)
+        self.made |= dict.fromkeys(node.outputs, node)
 
     def reference(self, value: Any, where: str) -> str:
         """The name of a value as an input of a node."""
@@ -360,8 +375,27 @@ class Translator:
         if value not in self._stored:
             name = value.name or "constant"
             name = f"{name}.constant" if name in self._taken else name
-            self._stored[value] = self._constants.add(name, lambda: value.value)
+            self._stored[value] = self.constants.add(name, lambda: value.value)
         return self._stored[value]
+
+    def counted(self, value: Any) -> Any:
+        """A size as the number that it has in a loop over the steps, if it tells how many there are."""
+        if isinstance(value, list):
+            return [self.counted(each) for each in value]
+        node = self.made.get(value) if isinstance(value, Number) else None
+        if node is None:
+            return value
+        if node.operator == "shape":
+            at = node.attributes["start"]
+            return Few(FEW_STEPS) if at in (0, 1) and node.attributes.get("end") == at + 1 else value
+        if node.operator not in ("add", "mul", "sub"):
+            return value
+        given = [
+            self.counted(Number(name)) if name in self.made else np.asarray(self.constants.get(name)).item()
+            for name in node.inputs
+        ]
+        known = all(isinstance(one, int) for one in given)
+        return Few(ELEMENTWISE[node.operator](*given)) if known else value
 
     # Calls
 
@@ -400,7 +434,7 @@ class Translator:
             call.check_read(value)
         except ModelError as error:
             value = call.unknown("refused", why=str(error))
-        if overwrites and isinstance(call.x, Tensor) and isinstance(value, Tensor):
+        if overwrites and isinstance(call.x, Tensor | Constant) and isinstance(value, Tensor):
             self._overwrite(call, value)
         return value
 
@@ -412,26 +446,37 @@ class Translator:
             return [self.current(each) for each in value]
         if isinstance(value, slice):
             return slice(*map(self.current, (value.start, value.stop, value.step)))
-        while isinstance(value, Tensor) and str(value) in self._replaced:
-            value = self._replaced[str(value)]
+        while isinstance(value, Tensor | Constant) and value in self._replaced:
+            value = self._replaced[value]
         return value
 
     def _overwrite(self, call: Call, value: Tensor) -> None:
         """Put a result in place of what was written over; if that is a part, refuse the whole."""
-        written, made = str(call.x), self._made.get(value)
+        made = self.made.get(value)
         if made is None or made.operator == "identity":
             return
-        self._replaced[written] = value
-        name = written
-        while (node := self._made.get(name)) is not None and node.operator in _VIEWS and node.kind != "clone":
-            name = node.inputs[0]
-            if name not in self._constants and name not in self._replaced:
+        self._replaced[call.x] = value
+        whole: Any = call.x
+        while (whole := self._base(whole)) is not None:
+            if whole not in self._replaced:
+                name = self.reference(whole, call.where)
                 why = (
                     f"{call.where} writes over a part of {name!r}, which is not supported; make a new tensor"
                 )
                 refused = self.names(call.output, inner=True)
-                self.add(Node("refused", (name,), refused, call.label, call.kind, {"why": why}, hidden=True))
-                self._replaced[name] = Tensor(refused[0])
+                read, given = (name, str(value)), {"why": why}
+                self.add(Node("refused", read, refused, call.label, call.kind, given, hidden=True))
+                self._replaced[whole] = Tensor(refused[0])
+
+    def _base(self, value: Any) -> Any:
+        """What a value is a view of; None if it is none."""
+        if isinstance(value, Constant):
+            return value.base
+        node = self.made.get(value)
+        if node is None or node.operator not in _VIEWS or node.kind == "clone":
+            return None
+        name = node.inputs[0]
+        return next((one for one, stored in self._stored.items() if stored == name), Tensor(name))
 
     # The end
 
@@ -467,12 +512,13 @@ class Translator:
             self.nodes,
             self.inputs,
             outputs,
-            self._constants,
+            self.constants,
             words=self.words,
             dimensions=lambda tensor: self.sizes.get(tensor, ()),
             names=called,
             integer_rows=report.integer_rows,
             results=[str(each) for each in found],
+            unrolled=self.unrolled,
         )
 
     def _note_constants(self, results: Any, names: Mapping[str, Any], report: ReportBuilder) -> None:
@@ -483,18 +529,18 @@ class Translator:
                 report.constant_output(keys.get(id(value)) or value.name or f"number {number}")
 
     def _label(self, tensor: str) -> str:
-        node = self._made.get(tensor)
+        node = self.made.get(tensor)
         return node.label if node is not None and tensor == node.outputs[0] else tensor
 
     def _layer(self, tensor: str) -> str:
         """The name of an output beside others: that of the layer with weights which gives it."""
         name = tensor
-        while (node := self._made.get(name)) is not None and node.operator not in ("recurrent", *WEIGHTED):
-            read = [each for each in node.inputs if each and each not in self._constants]
+        while (node := self.made.get(name)) is not None and node.operator not in ("recurrent", *WEIGHTED):
+            read = [each for each in node.inputs if each and each not in self.constants]
             if len(read) != 1:
                 break
             name = read[0]
-        return self._label(name if name in self._made else tensor)
+        return self._label(name if name in self.made else tensor)
 
     def _name_end(self, wanted: str | None) -> None:
         """Give the end or begin that is asked for its name, if it has another one in the graph."""
@@ -518,7 +564,7 @@ class Translator:
         layers = [(node, len(node.attributes["axes"])) for node in recurrent]
         layers += [(n, 2 + len(n.attributes["strides"])) for n in self.nodes if n.operator == "conv"]
         for node, rank in layers:
-            found, rank = input_rank(self._made.get, node.inputs[0], rank)
+            found, rank = input_rank(self.made.get, node.inputs[0], rank)
             if found == name:
                 return rank
         moves = [node.attributes for node in self.nodes if node.operator == "transpose"]

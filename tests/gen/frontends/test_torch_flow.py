@@ -15,6 +15,7 @@ from rtlstm.spec.errors import InputError
 from rtlstm.spec.network import Bidirectional
 
 rnn, splits = Lazy("torch.nn.utils.rnn"), Lazy("rtlstm.gen.frontends.torch.split")
+scripted = Lazy("support.scripted_nets")
 I, H = 3, 4  # noqa: E741
 
 
@@ -495,3 +496,10 @@ def test_a_split_begins_at_a_module():
         core, past = split.front(x)
         y = run_float(split.read.network, core["x"].swapaxes(0, 1)).y.swapaxes(0, 1)
         torch.testing.assert_close(split.back(y, None, past), wanted, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["module", "exported", "trace", "script"])
+def test_what_is_written_into_a_part_of_a_constant_is_not_lost(form, tmp_path):
+    module, x = scripted.PartOfZeros().eval(), torch.rand(1, I)
+    source = in_form(form, module, (x, torch.rand(1, H)), tmp_path, saved=False)
+    refused(source, "(copy|copy_|__setitem__) '.*', which reads '.*', is not supported")

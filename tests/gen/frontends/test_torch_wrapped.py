@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.lazy import Lazy, nets, nn, torch
 from support.refusals import refused
+from support.same_network import without_names
 from support.torch_forms import in_form
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
@@ -81,9 +82,10 @@ def test_cell_in_a_loop_that_is_none_is_refused_with_a_way_that_works(tmp_path: 
     same(read_model(tmp_path / "net.pt", ReadOptions(lstm="cell", dense=("head",))).network, module)
 
 
-def test_scripted_loop_is_refused(tmp_path: Path) -> None:
-    path = in_form("script", scripted.Loop().eval(), (), tmp_path)
-    refused(path, "the cell 'cell' is called in a loop over the steps")
+def test_scripted_loop_is_read_as_the_module(tmp_path: Path) -> None:
+    module = scripted.Loop().eval()
+    found = read_model(in_form("script", module, (), tmp_path)).network
+    assert without_names(found) == without_names(read_model(module).network)
 
 
 NORMS = {

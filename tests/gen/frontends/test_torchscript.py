@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.usefixtures("read_here"),
 ]
 
-scripted = Lazy("support.scripted_nets")
+scripted, loops = Lazy("support.scripted_nets"), Lazy("support.scripted_loops")
 I, H = 3, 4  # noqa: E741
 
 
@@ -43,7 +43,7 @@ def test_file_equals_module(tmp_path, how, kind, options):
 
 
 @pytest.mark.parametrize("how", ["script", "trace"])
-@pytest.mark.parametrize("kind", ["Ends", "BothEnds", "Appended", "Changed"])
+@pytest.mark.parametrize("kind", ["Ends", "BothEnds", "Appended", "Changed", "Filled"])
 def test_slices_and_final_states(tmp_path, how, kind):
     torch.manual_seed(1)
     module, x = getattr(scripted, kind)().eval(), torch.rand(2, 5, I)
@@ -53,10 +53,53 @@ def test_slices_and_final_states(tmp_path, how, kind):
 
 
 def test_lists_that_only_a_run_tells_are_refused():
-    refused(torch.jit.script(scripted.Filled()), "Loop '.*, which reads '.*, is not supported")
     refused(
         torch.jit.script(scripted.Unknown()), "aten::append changes a list whose elements only a run tells"
     )
+
+
+LOOPS = {
+    "BatchFirst": ["custom", "dense"],
+    "TwoTensors": ["dense", "custom", "dense"],
+    "LastOfList": ["custom", "dense"],
+    "Numbered": ["custom", "custom", "dense"],
+    "TwoLoops": ["lstm", "custom", "dense"],
+    "Numbers": ["gru"],
+    "BothWays": ["bidirectional"],
+    "Deep": ["lstm", "lstm", "dense"],
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_loop_over_the_steps_equals_pytorch(name, tmp_path):
+    torch.manual_seed(2)
+    kind, x = getattr(loops, name), torch.rand(7, 2, I)
+    module = kind().eval()
+    network = read_model(in_form("script", module, (), tmp_path)).network
+    assert [layer.kind for layer in network.layers] == LOOPS[name]
+    wanted = module(x.transpose(0, kind.axis)).detach().numpy()
+    y = run_float(network, x.numpy()).y
+    wanted, y = (wanted, y[-1]) if wanted.ndim < 3 else (wanted.swapaxes(0, kind.axis), y)
+    np.testing.assert_allclose(y, wanted, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Stopped", r"a loop must go over all steps of its input, as for t in range\(x.size\(1\)\) does"),
+        ("Shorter", "and no value that it computes may end it; write it so, or give the module"),
+        ("Features", "a loop must go over all steps"),
+        ("Joined", "reads '.*' of one step, but the core gives every step or the last; stack all"),
+        ("Table", "reads another constant in step 3 .* give what differs, .* as a feature of x"),
+        ("Late", "compares the number of the step with a constant, .* as a feature of x"),
+        ("Delayed", "step 1 reads '.*', which is not what step 0 gives; take each step of the input once"),
+        ("Filling", "copy '.*' writes over a part of '.*', which is not supported; make a new tensor"),
+        ("Cleared", r"no state of the loop; if mul '.*' clears the state .* reset the stream there"),
+        ("Kept", r"if a mask ends each sequence, give the driver the lengths, run\(x, lengths\)"),
+    ],
+)
+def test_loops_over_something_else_are_refused_by_name(name, words):
+    refused(torch.jit.script(getattr(loops, name)()), words)
 
 
 @pytest.mark.parametrize("kind", ["GRUCell", "RNNCell"])
