@@ -38,6 +38,7 @@ _LINEAR_SPACE: Final = (
 )
 _DECAY: Final = ActivationFunction.of("decay")
 _SOFTPLUS: Final = ActivationFunction.of("softplus")
+_SHAPED: Final = ("flatten", "identity", "reshape", "select", "squeeze", "transpose", "unsqueeze")
 _INSTEAD: Final = "write that as a layer in front of the cell or behind it, or give the cell as rtlstm.Custom"
 
 Names = tuple[str, ...]
@@ -308,6 +309,13 @@ class CellReader:
 
     def _matrix_refusal(self, tensor: str) -> str:
         node = self.forms.graph.producer(tensor)
+        moved = self.forms.graph.producer(self.forms.graph.behind(tensor, *_SHAPED))
+        if (
+            moved is not None
+            and moved.operator == "div"
+            and self.forms.behind(moved.inputs[1]) in self.moving
+        ):
+            return _divides(moved)
         made = f"{tensor!r}" if node is None else f"{tensor!r} of {node.where}"
         return (
             f"a matrix is multiplied with {made}, which is computed of the old state in the same step; in a "

@@ -537,6 +537,10 @@ def _axes(graph: Graph, node: Node) -> tuple[int, ...]:
 def _sizes(graph: Graph, node: Node) -> list[int]:
     """The sizes that a tensor gets, of one sequence."""
     shape = node.attributes["shape"] if "shape" in node.attributes else graph.numbers(node, "shape", 1)
+    maker = None if shape else graph.producer(node.inputs[1])
+    if maker is not None and maker.operator == "concat":  # The first is how many sequences there are.
+        given = [graph.integers(name) for name in maker.inputs[1:]]
+        shape = None if None in given else [1, *(size for sizes in given for size in sizes or ())]
     if not shape or any(not isinstance(size, int) for size in shape[1:]):
         raise _NotFlatError
     return [1, *shape[1:]]
@@ -554,9 +558,22 @@ def _transposed(array: Indices, graph: Graph, node: Node) -> Indices:
     return array.swapaxes(*swap) if swap else array.transpose(node.attributes.get("perm"))
 
 
+def _sliced(array: Indices, graph: Graph, node: Node) -> Indices:
+    names = enumerate(("starts", "ends", "axes", "steps"), start=1)
+    starts, ends, axes, steps = (graph.numbers(node, name, at) for at, name in names)
+    if starts is None or ends is None or axes is None:
+        raise _NotFlatError
+    cuts = zip(axes, starts, ends, steps or [1] * len(axes), strict=True)
+    for axis, *limits in cuts:
+        array = array[(*(slice(None),) * (axis % array.ndim), slice(*limits))]
+    return array
+
+
 _MOVED: Final[dict[str, Callable[[Indices, Graph, Node], Indices]]] = {
     "flatten": _flattened,
     "reshape": lambda array, graph, node: array.reshape(_sizes(graph, node)),
+    "select": lambda array, graph, node: array.take(node.attributes["index"], node.attributes["axis"]),
+    "slice": _sliced,
     "squeeze": lambda array, graph, node: np.squeeze(array, _axes(graph, node)),
     "transpose": _transposed,
     "unsqueeze": lambda array, graph, node: np.expand_dims(array, _axes(graph, node)),

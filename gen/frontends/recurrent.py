@@ -235,13 +235,14 @@ def _begins(
         if step.node.attributes.get("unchecked_states") and shape[-1:] not in ((), (None,), (size,)):
             problems.append(f"input {name} ({tensor!r}) must have {size} values, not {shape[-1]}")
             continue
-        if array is None:
-            states.append(source.name)
-            notes.append(
-                f"{step.where}: {name} is the model's input {source.name!r}: give the state to the driver at "
-                "run time"
-            )
         found[name] = source
+    for tensor in dict.fromkeys(source.name for source in found.values() if source.array is None):
+        states.append(tensor)
+        named = " and ".join(name for name, source in found.items() if source.name == tensor)
+        notes.append(
+            f"{step.where}: {named} {'are' if ' ' in named else 'is'} the model's input {tensor!r}: give the "
+            "state to the driver at run time"
+        )
     problems += [resets] if resets else []
     arrays = {name: source.array for name, source in found.items() if source.array is not None}
     if problems or not any(array.any() for array in arrays.values()):

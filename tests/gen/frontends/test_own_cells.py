@@ -280,6 +280,30 @@ def test_what_is_no_cell_is_refused_by_name(call: Any, words: str) -> None:
     assert words in refused(step(call), "the step that makes the new value of the state")
 
 
+def heads(net: Any, x: Any, h: Any) -> Any:
+    parts = h.view(h.shape[0], 3, 2)
+    first, gate = parts[:, 0], torch.sigmoid(net.gate(x)).unsqueeze(-1)
+    h = torch.tanh(net.wide(x) + (gate * parts).view(h.shape[0], 6) + net.back(first))
+    return h, h
+
+
+def divided_heads(net: Any, x: Any, h: Any) -> Any:
+    parts = h.view(h.shape[0], 3, 2)
+    h = torch.tanh(net.wide(x) + net.back((parts / (1 + parts.abs().sum(-1, keepdim=True)))[:, 0]))
+    return h, h
+
+
+def test_parts_of_a_state_are_read_and_what_divides_them_is_named() -> None:
+    parts: dict[str, Any] = {"wide": nn.Linear(3, 6), "back": nn.Linear(2, 6), "gate": nn.Linear(3, 3)}
+    module, x = step(heads, **parts), np.random.default_rng(1).uniform(-1, 1, (5, 2, 3)).astype(np.float32)
+    h, wanted = torch.zeros(2, 6), list[Any]()
+    for each in torch.as_tensor(x):
+        h, _ = module(each, h)
+        wanted.append(h.detach().numpy())
+    equals(read_model(module).network, x, wanted)
+    refused(step(divided_heads, **parts), "truediv 'truediv' divides by what is no number")
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -74,6 +74,8 @@ def test_state_as_input_and_zeros():
     )
     result = read_model(module)
     assert any("initial_h is the model's input 'lengths'" in note for note in result.report.notes)
+    twice = read_model(nets.LengthsNet(lambda m, x, h: m.lstm(x, (h, h)), lstm=nn.LSTM(I, H))).report
+    assert len([note for note in twice.notes if "initial_h and initial_c are the model's" in note]) == 1
 
 
 def test_dropout_between_layers_is_noted():
