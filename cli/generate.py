@@ -28,6 +28,7 @@ from rtlstm.gen.builds.advice import Headroom
 from rtlstm.gen.frontends.reading import ReadOptions
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.layout import count_of
 from rtlstm.spec.parameters import Capacity
 
 _LoadableOption = partial(typer.Option, rich_help_panel="Loadable program")
@@ -335,14 +336,18 @@ def _error(found: Found, trained: bool) -> str | None:
     return Accuracy(**report["accuracy"]).text if report["trained"] == trained else None
 
 
+def _cycles(found: Found, name: str) -> str:
+    return count_of(found["report"]["cycles"][name], "cycle")
+
+
 _BUILD = (
     Values(
         "Build {report[name]} in {folder}",
         Field("weights and biases", "{report[parameters]:,}"),
         Field("array", lambda found: _array(found["report"])),
         Field("memory", lambda found: f"{found['report']['memory_bits'] / 1024:.1f} Kibit"),
-        Field("step latency", "{report[cycles][step_latency_cycles]:,} cycles"),
-        Field("step interval", "{report[cycles][step_interval_cycles]:,} cycles"),
+        Field("step latency", lambda found: _cycles(found, "step_latency_cycles")),
+        Field("step interval", lambda found: _cycles(found, "step_interval_cycles")),
         Field("array in use", lambda found: _use(found["report"])),
         Field("error against float", lambda found: _error(found, trained=False)),
         Field("error against the trained weights in float", lambda found: _error(found, trained=True)),

@@ -12,6 +12,7 @@ from rtlstm.cli.options import command
 from rtlstm.cli.results import Field, Found, Table, Text, Values
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.layout import count_of
 
 if TYPE_CHECKING:
     from rtlstm.zoo.check import ZooResult
@@ -166,7 +167,7 @@ _FIELDS = (
     Field("bits of weights, data", "{weight_bits}, {data_bits}"),
     Field("lanes x macs", "{lanes} x {macs}"),
     Field("latency", lambda each: f"{_of(each)}{each['latency_cycles']:,} cycles"),
-    Field("interval of steps", "{interval_cycles:,} cycles"),
+    Field("interval of steps", lambda each: count_of(each["interval_cycles"], "cycle")),
     Field("clock", _clock),
     Field("time", _time),
     Field("size", _size),

@@ -227,8 +227,8 @@ class Accelerator(Closing):
         Raises
         ------
         ImageError
-            If the image is damaged or belongs to another build, or sums of its weights need more bits than
-            the build has. The device is unchanged.
+            If the image is damaged, is another build's or lies in another build's folder, or sums of its
+            weights need more bits than the build has. The device is unchanged.
         BuildError
             If the folder's table is damaged. The device is unchanged.
         ConfigurationError
@@ -272,7 +272,13 @@ class Accelerator(Closing):
         alone = image.name != "weights.bin" or not (folder / "manifest.json").exists()
         if alone or not self.manifest.embeddings:
             return None
-        tables = load_tables(folder, Manifest.load(folder))
+        manifest = Manifest.load(folder)
+        if manifest.build_hash != self.manifest.build_hash:
+            raise ImageError(
+                f"{image} must stand alone or in its build's folder, which has its table, but the manifest "
+                f"beside it is of {manifest.name}, another build; copy weights.bin to another folder"
+            )
+        tables = load_tables(folder, manifest)
         return tables if tables.tables else None
 
     def _restore(self, image: WeightImage, error: DeviceError) -> NoReturn:

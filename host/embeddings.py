@@ -160,11 +160,14 @@ class Tables:
         """Look up in the only table; data that this returned before are returned as they are."""
         (table,) = self.tables
         width = table.shape.width
+        instead = f", or its rows as floats (..., {width})"
         alone = array.shape[-1:] == (1,) and array.ndim - 1 in axes
         if alone and (self.in_core or width > 1) and (array.dtype.kind == "f" or array.ndim not in axes):
-            array = array[..., 0]
-            if array.dtype.kind == "f" and ((np.abs(array) < 2**31) & (array == np.floor(array))).all():
+            if array.dtype.kind == "f":
+                if not ((np.abs(array) < 2**31) & (array == np.floor(array))).all():
+                    return table(array, name, instead)  # It says what tokens must be.
                 array = array.astype(np.int64)
+            array = array[..., 0]
         last = array.shape[-1:]
         single = len(axes) == 1 and self.frames > 1 and array.ndim == axes[0] + 1
         apart = single and is_raw(array) and last == (self.frames,)
@@ -174,7 +177,6 @@ class Tables:
             rows = not apart and last != () and last[0] % width == 0
         if rows and not self.in_core:
             return array
-        instead = f", or its rows as floats (..., {width})"
         if array.ndim not in axes and not apart:
             end = f"{instead}, not {array.shape}; reshape it"
             if self.in_core:

@@ -424,7 +424,8 @@ class Scoreboard:
         self._idle_since = max(self._idle_since, accepted)
         x = np.array([x for _, x, _ in steps], dtype=np.int64)
         if rows := manifest.parameters.token_rows:
-            assert ((x >= 0) & (x < rows)).all(), f"x_data must be a token of 0 to {rows - 1}, not {x.max()}"
+            bad = x[(x < 0) | (x >= rows)]
+            assert not bad.size, f"x_data must be a token of 0 to {rows - 1}, not {bad[0]}"
         first = self.steps - len(steps)
         golden = self.golden
         if golden.manifest is not manifest:

@@ -276,15 +276,17 @@ def sequences_first(
         told.add(what)
         first, second = shape[:2]
         warnings.warn(
-            f"{what} of shape {shape} was read as {_count(first, 'step')} of {_count(second, 'sequence')}, "
-            "because the model does not say which comes first, as files of tensors never do; give "
+            f"{what} of shape {shape} was read as {count_of(first, 'step')} of "
+            f"{count_of(second, 'sequence')}, because the model does not say which "
+            "comes first, as files of tensors never do; give "
             "`batch_first=False` if this is right, `batch_first=True` if it is "
-            f"{_count(first, 'sequence')} of {_count(second, 'step')}",
+            f"{count_of(first, 'sequence')} of {count_of(second, 'step')}",
             LayoutWarning,
             stacklevel=stacklevel + 1,
         )
     return False
 
 
-def _count(number: int, what: str) -> str:
+def count_of(number: int, what: str) -> str:
+    """A number of things, as text: "1 cycle", "2 cycles"."""
     return f"{number:,} {what}{'s' if number != 1 else ''}"

@@ -201,8 +201,9 @@ def test_a_board_server_answers_a_token_beyond_the_table(builds: tuple[rtlstm.Bu
         y = np.frombuffer(answer.payload, dtype="<i2")
         wanted = host.run(np.array([ROWS - 1]))[0][0]
         assert np.array_equal(core.manifest.output.to_floats(y), wanted)
-    with pytest.raises(AssertionError, match=f"x_data must be a token of 0 to {ROWS - 1}, not {ROWS}"):
-        Scoreboard(core.manifest).input_beat(ROWS, 0, False, False, 0)
+    for beat, token in ((ROWS, ROWS), (31, -1)):  # A beat is an unsigned number of 5 bits.
+        with pytest.raises(AssertionError, match=f"x_data must be a token of 0 to {ROWS - 1}, not {token}"):
+            Scoreboard(core.manifest).input_beat(beat, 0, False, False, 0)
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ from rtlstm.host.raw_values import as_array
 from rtlstm.host.state import State
 from rtlstm.spec.errors import BuildError, ConfigurationError, InputError, suggest, warn_caller
 from rtlstm.spec.files import as_path
-from rtlstm.spec.layout import Pad
+from rtlstm.spec.layout import Pad, count_of
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Capacity
 from rtlstm.spec.progress import Progress, shown
@@ -309,8 +309,8 @@ class Build:
         return {
             "network": f"{self.inputs} inputs, {len(report.layers)} layers, {self.outputs} outputs",
             "array": f"{report.array}, {parameters.family}",
-            "step latency": f"{cycles.step_latency_cycles:,} cycles",
-            "step interval": f"{cycles.step_interval_cycles:,} cycles",
+            "step latency": count_of(cycles.step_latency_cycles, "cycle"),
+            "step interval": count_of(cycles.step_interval_cycles, "cycle"),
             against: accuracy.text,
             "report": str(self.folder / "report.html"),
         }

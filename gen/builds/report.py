@@ -374,6 +374,8 @@ def format_reports(manifest: Manifest) -> tuple[FormatReport, ...]:
         ("cell state at its tanh", numerics.cell_argument),
         ("output y", manifest.output),
     ]
+    if manifest.parameters.capacity is None and all(layer.kind != "lstm" for layer in manifest.layers):
+        uses = [(use, form) for use, form in uses if not use.startswith("cell state")]
     return tuple(filled(FormatReport, form, use=use) for use, form in uses)
 
 

@@ -177,7 +177,7 @@ OWN_STATE = (
 """What becomes of the state in which a model begins."""
 
 LOOKED_UP = "looked up before the network"
-ROWS_READ = "the network reads its rows (ReadResult.embeddings)"
+ROWS_READ = "the network reads its rows, which a build has as embeddings.npz"
 """What becomes of a table, unless the core looks up; a note on one ends with the latter."""
 
 InitialState = tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]]

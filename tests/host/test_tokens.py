@@ -79,7 +79,10 @@ def test_the_table_is_in_the_folder(build, tokens, wanted):
 
 
 def test_what_is_said_of_a_core_that_looks_up(build, core, cli):
-    for each, words in ((build, "ReadResult.embeddings"), (core, "the core looks up 7 tokens: ")):
+    for each, words in (
+        (build, "a build has as embeddings.npz"),
+        (core, "the core looks up 7 tokens: "),
+    ):
         report = each.report()
         (note,) = [text for text in report.notes if "look" in text or "embedding" in text]
         assert words in note
@@ -118,6 +121,8 @@ def test_wrong_shapes_speak_of_tokens(build, core, tokens, wanted):
                 with pytest.raises(InputError, match=f"x must hold {words}.*{way}"):
                     door(x)
             assert stream.steps(tokens[:2, 0]).shape == wanted[:2, 0].shape
+            with pytest.raises(InputError, match=r"tokens as integers, .* not \(\d+, \d+, 1\) of float64"):
+                accelerator.run(tokens[..., None] + 0.5)
         with pytest.raises(InputError, match="calibration must hold tokens"):
             rtlstm.compile(
                 rtlstm.read_model(model(build.folder.parent)), calibration=tokens[..., [0, 0]][None]
@@ -220,7 +225,7 @@ def test_another_table_is_refused(build, tmp_path, tokens):
     assert Accelerator.open(copy).tables.tables
 
 
-def test_the_table_of_a_retrained_model(build, tmp_path, tokens):
+def test_the_table_of_a_retrained_model(build, core, tmp_path, tokens):
     with no_logic():
         other = rtlstm.compile(
             model(tmp_path, seed=5, rows=9),
@@ -243,6 +248,12 @@ def test_the_table_of_a_retrained_model(build, tmp_path, tokens):
             with pytest.warns(rtlstm.NoteWarning, match=r"come without a table: .* call begin_as") as told:
                 accelerator.load_weights(weights)
             assert [each.filename for each in told] == [__file__]
+        stranger = tmp_path / "stranger"
+        stranger.mkdir()
+        shutil.copy(alone, stranger)
+        shutil.copy(core.folder / "manifest.json", stranger)
+        with pytest.raises(rtlstm.RtlstmError, match="must stand alone or .* is of .*, another build; copy"):
+            accelerator.load_weights(stranger / "weights.bin")
         accelerator.begin_as(other.folder)
         assert np.array_equal(accelerator.run(tokens, batch_first=False)[0], its)
 
