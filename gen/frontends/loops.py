@@ -60,6 +60,18 @@ def lifted(loop: Loop, taken: Graph, prefix: str = "") -> tuple[list[Node], dict
     body = loop.body.with_nodes([each for node in loop.body.nodes for each in _of_one_step(loop.body, node)])
     body = replace(body, outputs=list(dict.fromkeys([*ends, *news])))
     body = body.with_nodes([body.nodes[at] for at in sorted(body.ancestors(body.outputs))])
+    copies = {
+        name: old
+        for node in body.nodes
+        for name in node.outputs
+        if node.operator == "identity"
+        and (old := body.behind(name, "identity")) in loop.states
+        and name not in body.outputs
+    }
+    kept = [node for node in body.nodes if copies.keys().isdisjoint(node.outputs)]
+    body = body.with_nodes(
+        [replace(n, inputs=tuple(copies.get(name, name) for name in n.inputs)) for n in kept]
+    )
     body, notes, _ = join_cells(body, loop.xs)
     states = _own_states(body, loop.states)
     body, more = join_bodies(replace(body, outputs=ends), states)
@@ -653,7 +665,13 @@ class _Unrolled:
         xs = dict(zip(self.steps[1], self.sources, strict=True))
         loop = Loop(self._counting(body), xs, self.states, self.begins, self.axis, self.backward)
         made, names, notes = lifted(loop, graph)
+        final_only = {node.outputs[2] for node in made if node.operator == "recurrent" and node.outputs[2:]}
         for name, (node, mine, axis) in collected.items():
+            if names[mine] in final_only:
+                raise ModelError(
+                    f"{node.where} reads the state {mine!r} of every step, but the core gives h of every "
+                    "step and other states as final ones; give what a layer makes of h"
+                )
             how: dict[str, Any] = {"swap": [0, 1]} if axis != self.axis else {}
             operator = "transpose" if how else "identity"
             made.append(

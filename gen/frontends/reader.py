@@ -121,11 +121,11 @@ def read(graph: Graph, options: ReadOptions, report: ReportBuilder) -> Network:
         return _read(graph, options, report, readers, bool(no_steps))
     except ModelError as error:
         split = graph.words.split if readers and readers[-1].stands_outside(error) else ""
-        packs = (
-            str(n.attributes["why"]) for n in graph.nodes if n.kind in _PACKED and n.operator == "refused"
-        )
-        if traced := next(packs, ""):  # Before it, sequences are put in order.
-            raise ModelError(traced) from None
+        refused = [node for node in graph.nodes if node.operator == "refused"]
+        whys = {str(node.attributes["why"]): node.kind in _PACKED for node in refused}
+        if any(whys.values()):  # Before a traced pack, sequences are put in order.
+            others = [why for why, packs in whys.items() if not packs and "PackedSequence" not in why]
+            raise ModelError("; ".join([max(whys, key=whys.__getitem__), *others])) from None
         scan = next((node for node in graph.nodes if node.kind.lower() in _SCANS), None)
         scans = "" if scan is None else f"{scan.where} {_AT_ONCE}"
         why = no_steps or no_loops  # Parts of a step's states look like steps of a loop.

@@ -185,7 +185,7 @@ class Deep(Cells):
         ys = []
         for step, other in zip(x.unbind(1), self.z(x).unbind(1)):  # noqa: B905 - TorchScript has no strict
             for at, cell in enumerate(self.deep):
-                hs[at], cs[at] = cell(step, (hs[at], cs[at]))
+                hs[at], cs[at] = cell(step, (hs[at].detach(), cs[at]))
                 step = hs[at]
             ys.append(step + other)
         return torch.stack(ys, 1)
@@ -220,6 +220,17 @@ class Filling(Cells):
             h = self.gru(x[t], h)
             y[t] = h
         return y
+
+
+class States(Cells):
+    """Refused: it gives c of every step; its h is copied from step to step."""
+
+    def forward(self, x):
+        h, c, cs = torch.zeros(x.size(1), 5), torch.zeros(x.size(1), 5), []
+        for step in x:
+            h, c = self.cell(step, (h.detach(), c))
+            cs.append(c)
+        return torch.stack(cs)
 
 
 class Cleared(Cells):

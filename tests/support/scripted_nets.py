@@ -235,6 +235,15 @@ class LastValid(Packing):
         return self.head(y[torch.arange(y.size(0)), lengths - 1])
 
 
+class PackedLastValid(Packing):
+    """The same of packed sequences."""
+
+    def forward(self, x, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        y, _ = nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0], batch_first=True)
+        return self.head(y[torch.arange(y.size(0)), lengths - 1])
+
+
 class PartOfZeros(nn.Module):
     """A step that writes a part of its state into zeros, and adds them."""
 

@@ -408,6 +408,8 @@ def test_packing_is_read_of_a_script_and_not_of_a_trace(tmp_path: Path):
     text = refusal(in_form("trace", module, given, tmp_path))
     assert re.search("part of pack_padded_sequence.*torch.jit.script; lengths are given to the driver", text)
     assert "sort" not in text and "the loop" not in text
+    both = refusal(in_form("trace", *lengths_of("PackedLastValid"), tmp_path))
+    assert "a part of pack_padded_sequence" in both and "takes steps by a tensor of indices" in both
     result = read_model(in_form("script", module, given, tmp_path))
     x, lengths = given
     y = run_float(result.network, x.numpy().swapaxes(0, 1), lengths=lengths.numpy()).y.swapaxes(0, 1)
