@@ -114,7 +114,7 @@ WHOLE = {
 
 @pytest.mark.parametrize(
     ("name", "width", "sizes"),
-    quick(product(SEQUENCES, SETTINGS, WHOLE), ("GRUs", "narrower", "units side by side")),
+    quick(product(SEQUENCES, SETTINGS, WHOLE), ("the sum of both", "narrower", "one")),
 )
 def test_whole_sequences(name, width, sizes, tmp_path):
     """On every bit and cycle, with lengths, stalls, and steps whose output is not wanted."""

@@ -18,6 +18,8 @@ from rtlstm.gen.builds.hardware import SPATIAL, ArrayRequest, in_space
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.spec.errors import ConfigurationError
 
+pytestmark = pytest.mark.usefixtures("without_verilog")
+
 ROUTED = [
     each
     for name in ("ecp5", "nexus", "ice40")
