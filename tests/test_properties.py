@@ -105,31 +105,10 @@ def continuous(network: Network) -> bool:
 
 
 @pytest.mark.slow
-@settings(common, max_examples=15)
-@given(drawn_networks().filter(continuous), st.integers(0, 2**32 - 1))
-def test_drawn_networks_are_near_the_float_model(network: Network, seed: int) -> None:
-    check_near_float(network, seed)
-
-
-@pytest.mark.slow
 @settings(common, max_examples=300)
 @given(drawn_networks().filter(continuous), st.integers(0, 2**32 - 1))
 def test_many_drawn_networks_are_near_the_float_model(network: Network, seed: int) -> None:
     check_near_float(network, seed)
-
-
-@pytest.mark.slow
-@settings(common, max_examples=3)
-@given(drawn_builds(whole=False, bits=6))
-def test_drawn_networks(drawn: DrawnBuild) -> None:
-    check(drawn, "icarus")
-
-
-@pytest.mark.slow
-@settings(common, max_examples=3)
-@given(drawn_builds(whole=True, bits=6))
-def test_drawn_networks_of_whole_sequences(drawn: DrawnBuild) -> None:
-    check(drawn, "icarus")
 
 
 @pytest.mark.slow

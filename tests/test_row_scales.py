@@ -8,13 +8,12 @@ from support.cell_networks import CELL_NETWORKS
 from support.golden_runs import equals_second, random_codes
 from support.lazy import train
 from support.loadable_builds import build_for, check, make_device
-from support.netlist import netlist_build
 from support.quick import quick
 from support.random_builds import Case, make_case, random_network, random_parameters
 from support.random_sequences import random_sequence_network
 from support.small_builds import NARROW, normal_lstm
 from support.small_builds import network as small_network
-from support.step_checks import check_device
+from support.step_checks import check_device, check_netlist
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.rounding import find_steps, scale_rows
@@ -168,13 +167,7 @@ def test_netlist_equals_golden(family: str, tmp_path: Path) -> None:
     settings = QuantizationSettings(weight_bits=4, data_bits=6, gate_bits=8, cell_bits=10, scale_bits=8)
     network = quantise(Network(layers=(lstm, dense)), settings)
     case = make_case(1, network, Parameters.for_family(family, lanes=4, macs=2), 4)
-    netlist = netlist_build(case.write(tmp_path / "rtl"), case.manifest, tmp_path / "netlist")
-    wanted, _ = case.golden()
-    with Accelerator.open(netlist, "icarus") as accelerator:
-        for stream in range(case.manifest.parameters.streams):
-            h, c = ([part[stream] for part in parts] for parts in case.state)
-            accelerator.device.write_state(stream, h, c)
-        np.testing.assert_array_equal(accelerator.device.exchange(case.streams, case.x), wanted)
+    check_netlist(case, tmp_path, verify=True)
 
 
 def test_cycles_and_multipliers() -> None:

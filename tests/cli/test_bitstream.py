@@ -1,6 +1,5 @@
 """``rtlstm bitstream`` and ``rtlstm program``: real bitstreams of a tiny network, and what is refused."""
 
-import hashlib
 import os
 import shutil
 import stat
@@ -10,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from support.implementations import bitstream
 from support.small_builds import named_options, network, rand
 
-from rtlstm.boards.bitstream import Bitstream, Use
+from rtlstm.boards.bitstream import Bitstream
 from rtlstm.boards.catalogue import find_board, find_target
 from rtlstm.boards.ethernet import LICENCE_FILE, Ethernet
 from rtlstm.fpga.estimate import BOARD_SHARE, BoardTop, estimate
@@ -177,30 +177,6 @@ def test_options_that_a_refusal_names_make_a_bitstream(
     assert done.json["bitstream"]["met"]
 
 
-def record(**changes: object) -> Bitstream:
-    fields = {
-        "board": "ulx3s-12f",
-        "build_hash": "0",
-        "file": "top.bit",
-        "sha256": hashlib.sha256(b"bits").hexdigest(),
-        "clock_mhz": 100.0,
-        "requested_mhz": 100.0,
-        "fmax_mhz": 91.0,
-        "step_latency_us": 0.5,
-        "met": False,
-        "port": {"baud": 3_000_000, "baud_error": 0.0},
-        "seed": 1,
-        "seeds_mhz": {1: 91.0},
-        "uses": (Use(name="TRELLIS_COMB", used=1, available=4),),
-        "worst_path": "from a to b",
-        "tools": {},
-        "synthesis_seconds": 1.0,
-        "route_seconds": 1.0,
-        "stored": False,
-    }
-    return Bitstream(**(fields | changes))
-
-
 def test_liteeth_counts_in_the_expected_clock(board_build: Path):
     """As --fit counts it: it fills a device of 24 k LUTs by a fifth more."""
     boards = [
@@ -252,7 +228,7 @@ def test_fastest_clock_that_is_not_met(cli, pristine: Path, tmp_path: Path, monk
     """Of the best of two seeds."""
     folder = shutil.copytree(pristine, tmp_path / "build")
     more = {"seeds_mhz": {1: 91.0, 2: 88.5}, "failed_seeds": {3: "see seed3.log"}}
-    found = record(requested_mhz=None, **more, **changes)
+    found = bitstream(requested_mhz=None, **more, **changes)
     asked: list[object] = []
     monkeypatch.setattr(
         "rtlstm.gen.builds.on_board.make_bitstream", lambda *_, **given: asked.append(given) or found
@@ -271,9 +247,9 @@ def test_fastest_clock_that_is_not_met(cli, pristine: Path, tmp_path: Path, monk
 
 def test_clock_to_ask_for():
     # 97 % of 91 MHz, and the nearest clock below that the PLL makes.
-    assert slower_clock(record(), find_board("ulx3s-12f")) == "87.5"
-    assert slower_clock(record(fmax_mhz=3.0), find_board("ulx3s-12f")) is None
-    assert slower_clock(record(fmax_mhz=16.2), find_board("icebreaker")) is None
+    assert slower_clock(bitstream(), find_board("ulx3s-12f")) == "87.5"
+    assert slower_clock(bitstream(fmax_mhz=3.0), find_board("ulx3s-12f")) is None
+    assert slower_clock(bitstream(fmax_mhz=16.2), find_board("icebreaker")) is None
 
 
 def test_missed_clock(cli, pristine: Path, tmp_path: Path, monkeypatch):
@@ -285,7 +261,7 @@ def test_missed_clock(cli, pristine: Path, tmp_path: Path, monkeypatch):
         place = folder / "boards" / board.name
         place.mkdir(parents=True)
         (place / "top.bit").write_bytes(b"bits")
-        return record(build_hash=manifest.build_hash)
+        return bitstream(build_hash=manifest.build_hash)
 
     monkeypatch.setattr("rtlstm.gen.builds.on_board.make_bitstream", slow)
     done = cli("bitstream", folder, "--board", "ulx3s-12f", "--clock", "100")
@@ -317,7 +293,7 @@ def test_missed_clock(cli, pristine: Path, tmp_path: Path, monkeypatch):
 def test_what_a_serial_board_leaves_out(cli, tmp_path: Path, monkeypatch):
     folder = tmp_path / "build"
     generate_build(network(), folder, parameters=Parameters(lanes=4, macs=1, bus="axilite"), settings=SMALL)
-    monkeypatch.setattr("rtlstm.gen.builds.on_board.make_bitstream", lambda *_, **__: record(met=True))
+    monkeypatch.setattr("rtlstm.gen.builds.on_board.make_bitstream", lambda *_, **__: bitstream(met=True))
     (folder / "boards" / "ulx3s-12f").mkdir(parents=True)
     done = cli("bitstream", folder, "--board", "ulx3s-12f", "--clock", "100").good()
     assert "the serial port is wired to the core itself: the build's axilite wrapper is left out" in done.err
@@ -328,7 +304,7 @@ def test_what_a_serial_board_leaves_out(cli, tmp_path: Path, monkeypatch):
 def test_another_board_than_the_sizes_were_chosen_for(cli, tmp_path: Path, monkeypatch):
     folder, fit = tmp_path / "build", FitRequest(**find_target("colorlight-i5")._asdict())
     generate_build(network(), folder, fit=fit, settings=SMALL)
-    monkeypatch.setattr("rtlstm.gen.builds.on_board.make_bitstream", lambda *_, **__: record(met=True))
+    monkeypatch.setattr("rtlstm.gen.builds.on_board.make_bitstream", lambda *_, **__: bitstream(met=True))
     for board in ("ulx3s-12f", "colorlight-i5"):
         (folder / "boards" / board).mkdir(parents=True)
         done = cli("bitstream", folder, "--board", board).good()

@@ -1,6 +1,5 @@
 """Every command has one result: people read nothing that its JSON object does not hold."""
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import implementations
 from support.implementations import ESTIMATE, implementation
 from support.small_builds import INPUTS, NARROW, OUTPUTS, TINY, network
 
@@ -27,8 +27,6 @@ import rtlstm.gen.frontends as frontends
 import rtlstm.sim.port_server as port_server
 import rtlstm.sim.simulated_board as board_port
 import rtlstm.zoo.check as check
-from rtlstm.boards.bitstream import Bitstream, Use
-from rtlstm.boards.board import SerialPort
 from rtlstm.cli.commands import COMMANDS
 from rtlstm.cli.console import Console
 from rtlstm.cli.results import Field, Result, Table, Text, Values, View, write_value
@@ -98,20 +96,8 @@ def _inspect_damaged(at: Places, patch: Patch) -> tuple[object, ...]:
 
 
 def _simulate(at: Places, patch: Patch, different: int = 0) -> tuple[object, ...]:
-    found = compare.Comparison(
-        simulator="icarus",
-        sequences=2,
-        steps=1010,
-        output_words=2020,
-        output_different=different,
-        state_words=16,
-        state_different=0,
-        first_difference="y[1, 1, 1] is 3, not 2" if different else "",
-        cycles_predicted=34567,
-        cycles_measured=34567,
-        cycles_different=0,
-        seconds=0.25,
-    )
+    said = "y[1, 1, 1] is 3, not 2" if different else ""
+    found = implementations.comparison(output_different=different, first_difference=said)
     patch.setattr(compare, "compare", lambda *_: (found, np.zeros((5, 2, 2))))
     return "simulate", at.pristine, "--output", at.folder / "y.npy"
 
@@ -122,32 +108,9 @@ def _implement(at: Places, patch: Patch, *clocks: float, **more: Any) -> tuple[o
     return "implement", at.pristine, "--device", "lfe5u-25f"
 
 
-def _bitstream_record(manifest: Manifest, met: bool) -> Bitstream:
-    return Bitstream(
-        board="ulx3s-12f",
-        build_hash=manifest.build_hash,
-        file="top.bit",
-        sha256=hashlib.sha256(b"bits").hexdigest(),
-        clock_mhz=62.5,
-        requested_mhz=63.0,
-        fmax_mhz=91.0 if met else 51.0,
-        step_latency_us=0.5,
-        met=met,
-        port=SerialPort(baud=3_000_000, baud_error=0.0),
-        seed=1,
-        seeds_mhz={1: 91.0 if met else 51.0},
-        uses=(Use(name="TRELLIS_COMB", used=1234, available=24000),),
-        worst_path="from a to b",
-        tools={},
-        synthesis_seconds=1.0,
-        route_seconds=1.0,
-        stored=False,
-    )
-
-
 def _bitstream(at: Places, patch: Patch, met: bool = True) -> tuple[object, ...]:
     folder = at.build
-    found = _bitstream_record(Manifest.load(folder), met)
+    found = implementations.bitstream(build_hash=Manifest.load(folder).build_hash, met=met)
     (folder / "boards" / found.board).mkdir(parents=True)
     patch.setattr(on_board, "make_bitstream", lambda *_, **__: found)
     return "bitstream", folder, "--board", "ulx3s-12f", "--clock", 63
@@ -158,7 +121,7 @@ def _bitstream_for_vivado(at: Places, patch: Patch) -> tuple[object, ...]:
 
 
 def _program(at: Places, patch: Patch) -> tuple[object, ...]:
-    found = _bitstream_record(Manifest.load(at.pristine), True)
+    found = implementations.bitstream(build_hash=Manifest.load(at.pristine).build_hash, met=True)
     target = on_board.find_board("ulx3s-12f")
     patch.setattr(on_board, "load_bitstream", lambda *_: (found, target, at.folder / "top.bit"))
     patch.setattr(loader, "load_board", lambda *_: None)

@@ -11,10 +11,10 @@ import onnx
 import peer
 import pytest
 import results
+from support.implementations import comparison
 from support.lazy import Lazy
 from support.small_builds import NARROW
 
-from rtlstm.gen.builds.compare import Comparison
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.spec.errors import ToolError
@@ -136,26 +136,12 @@ def found(network: Network) -> results.Results:
 
 def found_convolutions(manifest: Manifest) -> convolutions.ConvolutionResults:
     """Results of a perfect run of the build with the convolutions; its manifests do not matter here."""
-    rtl = Comparison(
-        simulator="verilator",
-        sequences=1,
-        steps=40,
-        output_words=40,
-        output_different=0,
-        state_words=8,
-        state_different=0,
-        first_difference="",
-        cycles_predicted=4000,
-        cycles_measured=4000,
-        cycles_different=0,
-        seconds=0.5,
-    )
     return convolutions.ConvolutionResults(
         manifest=manifest,
         whole=manifest,
         alone=manifest,
         weights=100,
-        rtl=rtl,
+        rtl=comparison(output_words=40, state_words=8, cycles_predicted=4000, cycles_measured=4000),
         output_different=0,
         steps=1000,
         float_difference=1e-6,

@@ -1,8 +1,10 @@
-"""Results of ``implement`` that no tool made."""
+"""Results of simulators and of FPGA tools that none of them made."""
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
+from rtlstm.boards.bitstream import Bitstream, Use
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.estimate import Estimate
 from rtlstm.fpga.families.base import fpga_family
@@ -10,6 +12,7 @@ from rtlstm.fpga.implementation import Implementation
 from rtlstm.fpga.place_route import Routed
 from rtlstm.fpga.resources import count_cells
 from rtlstm.fpga.worst_path import WorstPath
+from rtlstm.gen.builds.compare import Comparison
 from rtlstm.spec.manifest import Manifest
 
 PATH = WorstPath(
@@ -45,6 +48,39 @@ ESTIMATE = Estimate(
     fmax_mhz=120,
     step_latency_us=1,
 )
+
+
+def comparison(**changes: Any) -> Comparison:
+    """Return one without a difference."""
+    fields: dict[str, Any] = {"simulator": "icarus", "sequences": 2, "steps": 1010, "seconds": 0.25}
+    fields |= {"output_words": 2020, "output_different": 0, "state_words": 16, "state_different": 0}
+    fields |= {"cycles_predicted": 34567, "cycles_measured": 34567, "cycles_different": 0}
+    return Comparison(**fields | {"first_difference": ""} | changes)
+
+
+def bitstream(**changes: Any) -> Bitstream:
+    """Return one of the ULX3S, whose clock is missed."""
+    fields: dict[str, Any] = {
+        "board": "ulx3s-12f",
+        "build_hash": "0",
+        "file": "top.bit",
+        "sha256": hashlib.sha256(b"bits").hexdigest(),
+        "clock_mhz": 100.0,
+        "requested_mhz": 100.0,
+        "fmax_mhz": 91.0,
+        "step_latency_us": 0.5,
+        "met": False,
+        "port": {"baud": 3_000_000, "baud_error": 0.0},
+        "seed": 1,
+        "seeds_mhz": {1: 91.0},
+        "uses": (Use(name="TRELLIS_COMB", used=1234, available=24000),),
+        "worst_path": "from a to b",
+        "tools": {},
+        "synthesis_seconds": 1.0,
+        "route_seconds": 1.0,
+        "stored": False,
+    }
+    return Bitstream(**fields | changes)
 
 
 def implementation(

@@ -38,11 +38,14 @@ def check_device(case: Case, folder: Path, backend: str, verify: bool | None = N
         check_cycles(case, both.transport, first_step=False)
 
 
-def check_netlist(case: Case, folder: Path) -> None:
-    """Synthesise the case's core; its netlist gives the golden model's words, from the case's states on."""
+def check_netlist(case: Case, folder: Path, verify: bool = False) -> None:
+    """Synthesise the case's core; its netlist gives the golden model's words, from the case's states on.
+
+    ``verify``: the driver reads the weights back.
+    """
     netlist = netlist_build(case.write(folder / "rtl"), case.manifest, folder / "netlist")
     y, _ = case.golden()
-    with Accelerator.open(netlist, backend="icarus", verify=False) as accelerator:
+    with Accelerator.open(netlist, backend="icarus", verify=verify) as accelerator:
         for stream in range(case.manifest.parameters.streams):
             h, c = ([part[stream] for part in parts] for parts in case.state)
             accelerator.device.write_state(stream, h, c)
