@@ -12,6 +12,7 @@ from support.random_builds import make_case
 from support.small_builds import normal_lstm
 from support.step_checks import check_device
 
+from rtlstm import Accelerator, CellBuilder, ConfigurationError, Manifest, Parameters, SaturationWarning
 from rtlstm.gen.builds.hardware import device_settings
 from rtlstm.gen.builds.report import format_reports
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise, quantise_with
@@ -19,20 +20,14 @@ from rtlstm.gen.quantise.ranges import FORMULAS, Candidate
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.hdl.emit.header import build_options
 from rtlstm.hdl.emit.verilog import core_to_verilog
-from rtlstm.host import Accelerator
-from rtlstm.host.raw_values import SaturationWarning
 from rtlstm.host.state import StateLayout
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.activations.functions import SIGMOID, TANH
-from rtlstm.spec.cells.description import CellBuilder
 from rtlstm.spec.cells.unit import FusedUnit, GraphUnit
-from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format
-from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Custom, Dense, Layer, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork, stated_cell_range
-from rtlstm.spec.parameters import Parameters
 
 SETTINGS = QuantizationSettings(weight_bits=8, data_bits=8, gate_bits=10, cell_bits=14)
 

@@ -10,18 +10,15 @@ from support.quick import quick
 from support.random_builds import make_case, random_parameters, write_build
 from support.step_checks import check_device
 
+from rtlstm import Accelerator, ConfigurationError, Custom, Gru, Lstm, Manifest, Network, Rnn
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.cells.description import CellBuilder, Term
 from rtlstm.spec.cells.evaluate import Reals, evaluate
-from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FAMILIES, Pipeline
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Custom, Gru, Lstm, Network, Rnn
 from rtlstm.spec.parameters import Parameters, TableMemory
 
 pytestmark = pytest.mark.rtl

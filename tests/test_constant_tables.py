@@ -11,15 +11,13 @@ from support.random_builds import Case, make_case
 from support.small_builds import network
 from support.step_checks import check_device
 
+from rtlstm import Accelerator, Manifest, Network
 from rtlstm.bench.shapes import SHAPES
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.fit import FitRequest, fit_device
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
-from rtlstm.host import Accelerator
 from rtlstm.spec.inventory import activations, memories
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Network
 from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters, TableKind, TableMemory
 from rtlstm.spec.registers import Region

@@ -19,6 +19,7 @@ from support.small_builds import NARROW, normal_lstm
 from support.step_checks import check_device
 
 import rtlstm
+from rtlstm import Bidirectional, ConfigurationError, Dense, InputError, Manifest, Network, Parameters
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import quantise
@@ -30,11 +31,7 @@ from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.link_device import DeviceEngine
 from rtlstm.sim.link_port import SimulatedPort
 from rtlstm.sim.port_server import PortServer
-from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.layout import OutputPart
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Bidirectional, Dense, Network
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.softmax import Softmax
 
 

@@ -8,14 +8,11 @@ from support.quick import quick
 from support.random_builds import write_build
 from support.small_builds import normal_lstm
 
+from rtlstm import Accelerator, Dense, Manifest, Network, Parameters
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.numerics import QuantizedDense, QuantizedNetwork, QuantizedRecurrent, bound_sums
 from rtlstm.spec.packing import unpack_fields
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Region
 
 pytestmark = pytest.mark.rtl

@@ -13,18 +13,15 @@ from support.small_builds import NARROW
 from support.step_checks import check_device
 from test_loadable import SMALL, switch
 
-from rtlstm.gen.builds.compiled import compile
+from rtlstm import Dense, InputError, Lstm, Network, Parameters, compile
 from rtlstm.gen.frontends.arithmetic import join_outputs
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.activations.functions import RELU, SIGMOID, TANH
-from rtlstm.spec.errors import InputError
 from rtlstm.spec.family import Pipeline
 from rtlstm.spec.layout import join_frames
-from rtlstm.spec.network import Dense, Lstm, Network
-from rtlstm.spec.parameters import Parameters
 
 pytestmark = pytest.mark.rtl
 

@@ -12,13 +12,10 @@ from support.random_sequences import make_sequence_case
 from support.sequence_checks import check_device as check_sequences
 from support.step_checks import check_device
 
+from rtlstm import CellBuilder, ConfigurationError, Custom, Dense, Gru, Network, Parameters
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.spec.cells.description import CellBuilder
-from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Cycles, Manifest
-from rtlstm.spec.network import Custom, Dense, Gru, Network
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.parameters import Parameters
 
 NARROW = QuantizationSettings(weight_bits=6, data_bits=6, gate_bits=6, cell_bits=10)
 WIDE_ARRAY = Parameters(lanes=32, macs=4, beat_in=4, gate_units=4, beat_out=4)

@@ -16,6 +16,7 @@ from support.sequence_checks import check_device as check_sequences
 from support.small_builds import TINY
 from support.step_checks import check_device
 
+from rtlstm import Accelerator, Bidirectional, ConfigurationError, Dense, Manifest, Network, compile
 from rtlstm.explore.measure import Context, measure_numbers
 from rtlstm.explore.metrics import Evaluation, find_metric
 from rtlstm.explore.space import Choice, Numbers
@@ -25,20 +26,15 @@ from rtlstm.gen.accuracy.measure import measure_errors
 from rtlstm.gen.accuracy.samples import Samples
 from rtlstm.gen.builds.advice import find_fit_advice
 from rtlstm.gen.builds.compare import compare
-from rtlstm.gen.builds.compiled import compile
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.hdl.emit.header import build_options
 from rtlstm.hdl.emit.verilog import core_to_verilog
-from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.sim.simulated_ports import PortSpec
-from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Bidirectional, Dense, Network
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register
 

@@ -14,19 +14,15 @@ from support.random_sequences import make_sequence_case
 from support.sequence_checks import check_device as check_sequences
 from support.step_checks import check_device
 
+from rtlstm import Bidirectional, ConfigurationError, Dense, Lstm, Manifest, Network, Parameters, compile
 from rtlstm.gen.accuracy.measure import measure_errors
 from rtlstm.gen.accuracy.samples import Samples
-from rtlstm.gen.builds.compiled import compile
 from rtlstm.gen.builds.report import format_reports
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.hdl.emit.header import build_options
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.cells.unit import FusedUnit
-from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
-from rtlstm.spec.parameters import Parameters
 
 SETTINGS = QuantizationSettings(weight_bits=8, data_bits=8, gate_bits=10, cell_bits=14)
 PARAMETERS = Parameters(lanes=8, macs=2, gate_units=2, beat_out=2, streams=2)

@@ -15,6 +15,7 @@ from amaranth.hdl import Module, ResetInserter, Value
 from amaranth.sim import SimulatorContext
 from support.paths import ROOT
 
+from rtlstm import Lstm, Manifest, Network, Parameters
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.buses import wrappers
 from rtlstm.hdl.core.core import Core
@@ -22,9 +23,6 @@ from rtlstm.hdl.sequences.part_steps import make_core
 from rtlstm.host.link.framing import Frame
 from rtlstm.sim.amaranth_platform import simulator
 from rtlstm.spec.link import HEADER
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Lstm, Network
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register
 
 IMAGES = ROOT / "docs" / "images"

@@ -11,12 +11,9 @@ from support.random_builds import Case, make_case
 from support.random_sequences import random_lstm
 from support.step_checks import check_device, check_netlist
 
+from rtlstm import Bidirectional, ConfigurationError, Manifest, Network, Parameters
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Bidirectional, Network
 from rtlstm.spec.packing import pack, unpack
-from rtlstm.spec.parameters import Parameters
 
 pytestmark = pytest.mark.rtl
 

@@ -11,14 +11,11 @@ from support.random_builds import make_case, write_build
 from support.small_builds import INPUTS, NARROW, TINY
 from support.small_builds import network as small_network
 
+from rtlstm import Accelerator, Dense, Lstm, Manifest, Network, Parameters
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.family import Pipeline
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Dense, Lstm, Network
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register
 
 pytestmark = pytest.mark.rtl

@@ -11,10 +11,8 @@ from support.lazy import nets, torch
 from support.no_logic import no_logic
 
 import rtlstm
-from rtlstm.gen.frontends import read_model
-from rtlstm.spec.errors import InputError
+from rtlstm import InputError, Manifest, read_model
 from rtlstm.spec.layout import LayoutWarning, sequences_first
-from rtlstm.spec.manifest import Manifest
 
 pytestmark = pytest.mark.usefixtures("without_verilog")
 

@@ -6,6 +6,7 @@ from support.linked_core import LinkedPort, compile_linked
 from support.quick import quick
 from support.random_builds import Case, make_case
 
+from rtlstm import ConfigurationError, Lstm, Network, Parameters
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import linked_core_to_verilog
 from rtlstm.host.device import Device
@@ -14,10 +15,7 @@ from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.link_transport import LinkTransport
 from rtlstm.sim.faults import FaultyPort
 from rtlstm.sim.golden import Golden
-from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.network import Lstm, Network
 from rtlstm.spec.packing import pack
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register
 
 pytestmark = pytest.mark.rtl

@@ -14,18 +14,16 @@ from support.random_sequences import random_gru
 from support.resident_checks import check_steps
 from support.small_builds import normal_lstm
 
+from rtlstm import Accelerator, ConfigurationError, DeviceError, Manifest
 from rtlstm.bench.shapes import SHAPES
 from rtlstm.gen.builds.hardware import with_capacity
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.hdl.emit.verilog import core_to_verilog, linked_core_to_verilog
-from rtlstm.host import Accelerator
 from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.link_transport import LinkTransport
 from rtlstm.sim.backends import IcarusDevice
-from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.family import Pipeline
-from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Gru, Lstm, LstmNorms, Network, Norm
 from rtlstm.spec.parameters import Needs, Parameters
 from rtlstm.spec.program.step import compile_program

@@ -10,11 +10,8 @@ from support.quick import quick
 from support.random_builds import Case, make_case, random_network
 from support.small_builds import normal_lstm
 
+from rtlstm import Accelerator, ConfigurationError, Network, Parameters
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.host import Accelerator
-from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.network import Network
-from rtlstm.spec.parameters import Parameters
 
 pytestmark = [pytest.mark.rtl, pytest.mark.tools]
 

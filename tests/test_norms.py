@@ -17,19 +17,15 @@ from support.sequence_checks import check_device as check_sequences
 from support.small_builds import NARROW
 from support.step_checks import check_device, check_netlist
 
-from rtlstm.gen.builds.compiled import Build
+from rtlstm import Bidirectional, Build, ConfigurationError, Dense, Lstm, Manifest, Network, Norm, Parameters
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.cells.evaluate import normalised
 from rtlstm.spec.cells.formats import CellFormats, Functions, resolve
 from rtlstm.spec.cells.kinds import norm_cell
-from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, IntArray
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network, Norm
 from rtlstm.spec.norms import Normalisation, NormForm, design_root
-from rtlstm.spec.parameters import Parameters
 
 
 def errors(

@@ -11,19 +11,16 @@ from support.lazy import torch, train
 from support.quick import quick
 from support.small_builds import normal_lstm, tensors
 
+from rtlstm import ConfigurationError, Dense, Gru, Lstm, Manifest, Network, Parameters
 from rtlstm.gen.accuracy.measure import measure_errors
 from rtlstm.gen.accuracy.samples import Samples
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import Pipeline
 from rtlstm.spec.fixed import odd_codes, round_odd
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Dense, Gru, Lstm, Network
 from rtlstm.spec.numerics import Numerics
-from rtlstm.spec.parameters import Parameters
 
 NARROW = {"weight_bits": 8, "data_bits": 8, "gate_bits": 9, "cell_bits": 12}
 HALF_UP, ODD = (QuantizationSettings(**NARROW, hidden_rounding=each) for each in ("half_up", "odd"))

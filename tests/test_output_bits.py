@@ -12,16 +12,12 @@ from support.random_sequences import make_sequence_case
 from support.sequence_checks import check_device
 from support.small_builds import NARROW, TINY, network
 
+from rtlstm import Accelerator, Bidirectional, ConfigurationError, Dense, Gru, Manifest, Network, Parameters
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
-from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FAMILIES
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Bidirectional, Dense, Gru, Network
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register
 
 pytestmark = pytest.mark.rtl

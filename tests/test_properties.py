@@ -16,13 +16,11 @@ from support.resident_checks import check_steps
 from support.sequence_checks import check_device as check_sequences
 from support.step_checks import check_device, check_netlist
 
+from rtlstm import ConfigurationError, Custom, Dense, Network, Parameters
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.network import Custom, Dense, Network
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.parameters import Parameters
 
 pytestmark = pytest.mark.rtl
 

@@ -12,14 +12,11 @@ from support.quick import quick
 from support.random_builds import random_parameters
 from support.resident_checks import check_steps
 
+from rtlstm import Accelerator, ConfigurationError, DeviceError, InputError, Network, Parameters, Stream
 from rtlstm.hdl.emit.verilog import core_to_verilog
-from rtlstm.host import Accelerator, Stream
 from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.sim.golden import Golden
-from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.network import Network
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.schedule import step_cycles
 
 pytestmark = pytest.mark.rtl

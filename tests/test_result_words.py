@@ -10,13 +10,9 @@ from support.random_builds import Case, make_case
 from support.random_sequences import random_lstm
 from support.step_checks import check_device, check_netlist
 
+from rtlstm import Accelerator, Bidirectional, ConfigurationError, Dense, Manifest, Network, Parameters
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
-from rtlstm.host import Accelerator
-from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Bidirectional, Dense, Network
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.schedule import offer_cycles
 
 pytestmark = pytest.mark.rtl

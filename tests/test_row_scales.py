@@ -15,16 +15,13 @@ from support.small_builds import NARROW, normal_lstm
 from support.small_builds import network as small_network
 from support.step_checks import check_device, check_netlist
 
+from rtlstm import Accelerator, ConfigurationError, Dense, Gru, ImageError, Lstm, Manifest, Network
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.rounding import find_steps, scale_rows
 from rtlstm.hdl.emit.verilog import core_to_verilog
-from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
-from rtlstm.spec.errors import ConfigurationError, ImageError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.inventory import multipliers
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Dense, Gru, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork, bound_sums, row_parts
 from rtlstm.spec.packing import pack, unpack
 from rtlstm.spec.parameters import Parameters

@@ -14,13 +14,11 @@ from support.random_sequences import (
 )
 from support.sequence_checks import check_cycles, check_device, record
 
+from rtlstm import Accelerator, Bidirectional, Network, Parameters
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.host import Accelerator
 from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.sim.simulated_ports import random_input
 from rtlstm.spec.family import FAMILIES
-from rtlstm.spec.network import Bidirectional, Network
-from rtlstm.spec.parameters import Parameters
 
 pytestmark = pytest.mark.rtl
 

@@ -14,12 +14,9 @@ from support.sequence_checks import check_device as check_sequences
 from support.small_builds import NARROW
 from support.step_checks import check_device
 
-from rtlstm.gen.builds.compiled import compile
+from rtlstm import Accelerator, Bidirectional, ConfigurationError, Dense, ImageError, Lstm, Network, compile
 from rtlstm.gen.quantise.quantiser import quantise
-from rtlstm.host import Accelerator
-from rtlstm.spec.errors import ConfigurationError, ImageError
 from rtlstm.spec.family import Pipeline
-from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
 from rtlstm.spec.parameters import Parameters
 
 pytestmark = pytest.mark.rtl

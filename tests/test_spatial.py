@@ -15,16 +15,14 @@ from support.random_builds import Case, make_case, random_network
 from support.step_checks import check_device, check_netlist
 
 import rtlstm
+from rtlstm import ConfigurationError, Dense, Network, Parameters, ToolError
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.synthesis import synthesise
 from rtlstm.fpga.tools import find_yosys
 from rtlstm.gen.builds.hardware import ArrayRequest
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.backends import SimulatedDevice
-from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.spec.inventory import activations
-from rtlstm.spec.network import Dense, Network
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.spatial import BEHIND_SUMS, MOST_LOOP_REGISTERS, SpatialPlan
 
 pytestmark = pytest.mark.rtl

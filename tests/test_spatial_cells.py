@@ -11,12 +11,9 @@ from support.random_builds import Case, make_case
 from support.step_checks import check_device, check_netlist
 
 import rtlstm
+from rtlstm import CellBuilder, ConfigurationError, Network, Parameters
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.spec.activations.functions import RELU, SIGMOID, TANH
-from rtlstm.spec.cells.description import CellBuilder
-from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.network import Network
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.spatial import MOST_LOOP_REGISTERS, SpatialPlan
 
 pytestmark = pytest.mark.rtl

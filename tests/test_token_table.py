@@ -12,12 +12,11 @@ from support.quick import quick
 from support.small_builds import normal_lstm
 
 import rtlstm
+from rtlstm import Accelerator, ConfigurationError, InputError, Manifest, QuantizationSettings, WeightImage
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.hardware import ArrayRequest
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.hdl.emit.verilog import linked_core_to_verilog
-from rtlstm.host import Accelerator
 from rtlstm.host.device import Device
 from rtlstm.host.embeddings import Embedding
 from rtlstm.host.link.engine import LinkTimeouts
@@ -30,11 +29,8 @@ from rtlstm.sim.link_device import DeviceEngine
 from rtlstm.sim.link_port import SimulatedPort
 from rtlstm.sim.port_server import PortServer
 from rtlstm.sim.scoreboard import Scoreboard
-from rtlstm.spec.errors import ConfigurationError, InputError
-from rtlstm.spec.image import WeightImage
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.link import LINK_VERSION, ErrorCode, FrameType
-from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Network
 from rtlstm.spec.packing import unpack
 from rtlstm.spec.registers import Region

@@ -9,13 +9,11 @@ from support.quick import quick
 from support.random_builds import write_build
 from support.small_builds import NARROW
 
+from rtlstm import Accelerator, Manifest, Parameters
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.gen.quantise.quantiser import quantise
-from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.inventory import memories
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import Parameters
 
 pytestmark = pytest.mark.rtl
 

@@ -12,13 +12,10 @@ from support.step_checks import check_device, check_netlist
 from support.wave_builds import check_pauses, wave_case
 
 import rtlstm
+from rtlstm import ConfigurationError, Manifest, Network, Parameters
 from rtlstm.bench.shapes import find_shapes
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.schedule import offer_cycles
 
 LITTLE = QuantizationSettings(weight_bits=4, data_bits=6, gate_bits=6, cell_bits=8)

@@ -17,21 +17,17 @@ from support.random_sequences import make_sequence_case
 from support.sequence_checks import check_device as check_sequences
 from support.step_checks import check_device
 
+from rtlstm import ConfigurationError, InputError, Manifest, SaturationWarning, WeightImage, compile
 from rtlstm.gen.accuracy.measure import measure_errors
 from rtlstm.gen.accuracy.samples import Samples
 from rtlstm.gen.builds.accuracy import measure_build
 from rtlstm.gen.builds.compare import compare
-from rtlstm.gen.builds.compiled import compile
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.frontends.reading import InitialState
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.target import TargetHardware
-from rtlstm.host import SaturationWarning
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.errors import ConfigurationError, InputError
-from rtlstm.spec.image import WeightImage
-from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Network, Rnn
 from rtlstm.spec.numerics import Numerics, QuantizedNetwork
 from rtlstm.spec.packing import unpack

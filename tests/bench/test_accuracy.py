@@ -10,6 +10,7 @@ from support.lazy import torch
 from support.small_builds import INPUTS, network, normal_lstm, rand
 from typer.testing import CliRunner
 
+from rtlstm import Bidirectional, ConfigurationError, Dense, Gru, Network, Rnn, ToolError, read_model
 from rtlstm.bench import accuracy, cases, int8
 from rtlstm.bench.accuracy import (
     EXACT,
@@ -26,11 +27,8 @@ from rtlstm.bench.cases import CASES, Case, find_cases
 from rtlstm.bench.int8 import round_weights, run_int8, run_onnxruntime, to_onnx
 from rtlstm.bench.peers import onnx_session
 from rtlstm.cli.main import app
-from rtlstm.gen.frontends import read_model
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.errors import ConfigurationError, ToolError
-from rtlstm.spec.network import Bidirectional, Dense, Gru, Network, Rnn
 from rtlstm.zoo.entry import Metric, Subject
 
 STEPS, LENGTHS = 12, np.array([12, 5, 9, 12, 7, 12])

@@ -12,19 +12,17 @@ from support.packages import install
 from support.served_board import check_golden
 from support.small_builds import network
 
+from rtlstm import Accelerator, ConfigurationError, Parameters
 from rtlstm.boards.bitstream import constraints
 from rtlstm.boards.board import Board, find_timing
 from rtlstm.boards.catalogue import BOARDS, describe, find_any_board, find_board, find_target, usable_boards
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.hdl.link.uart import bit_cycles
-from rtlstm.host import Accelerator
 from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.link_transport import LinkTransport
 from rtlstm.sim.simulated_board import BoardPort
-from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import BAUD_RATES
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.plugins import PluginWarning
 
 

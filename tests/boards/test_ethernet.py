@@ -14,12 +14,11 @@ from support.raw_transfers import input_bytes, raw_step, result_bytes
 from support.served_board import check_golden, running, said
 from support.wire_time import check_steps_per_second, check_wire_time
 
+from rtlstm import Accelerator, ConfigurationError, Manifest, Parameters, QuantizationSettings
 from rtlstm.bench.shapes import SHAPES
 from rtlstm.boards.ethernet import Ethernet
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.on_board import OnBoard
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
-from rtlstm.host import Accelerator
 from rtlstm.host.link.byte_ports import split_datagrams
 from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.framing import Deframer, Frame
@@ -31,10 +30,7 @@ from rtlstm.sim.faults import Fault, FaultyPort
 from rtlstm.sim.link_port import BROADCAST, EthernetPort, ethernet_frame, ip_packet
 from rtlstm.sim.simulated_board import NativeBoard
 from rtlstm.sim.simulated_ports import SIMULATION, board_models, simulation_sources
-from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import DATAGRAM_LIMIT, FrameType, LinkReport
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import IDENTITY, Register
 
 IP, MAC = "192.168.1.50", bytes.fromhex("0200c0a80132")

@@ -13,12 +13,11 @@ from support.paths import ROOT
 from support.raw_transfers import input_bytes, raw_step, result_bytes, result_in, sealed
 from support.served_board import running, said
 
+from rtlstm import Accelerator, DeviceError, Manifest, Parameters, QuantizationSettings
 from rtlstm.bench.shapes import SHAPES
 from rtlstm.boards.top import TOP
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.on_board import OnBoard
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
-from rtlstm.host import Accelerator
 from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.framing import Deframer, Frame, encode_values
 from rtlstm.host.link.link_transport import LinkTransport
@@ -27,11 +26,8 @@ from rtlstm.host.transport import Transport, open_transport
 from rtlstm.sim.cocotb_run import Design, run_tests
 from rtlstm.sim.simulated_board import BoardPort, NativeBoard
 from rtlstm.sim.simulated_ports import SIMULATION, board_models, simulation_sources
-from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.link import RESET_STATE, SUPPRESS, ErrorCode, FrameType, LinkReport, value_bytes
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Command, Region, Register
 
 pytestmark = pytest.mark.rtl

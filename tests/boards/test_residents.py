@@ -6,16 +6,13 @@ import numpy as np
 import pytest
 from support.loadable_builds import stacked
 
+from rtlstm import Accelerator, DeviceError, Manifest, QuantizationSettings
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.on_board import OnBoard
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
-from rtlstm.host import Accelerator
 from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.link_transport import LinkTransport
 from rtlstm.sim.simulated_board import BoardPort
-from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.link import NUMBER_MASK
-from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import NETWORK_BIT, Parameters
 
 pytestmark = [pytest.mark.rtl, pytest.mark.slow]

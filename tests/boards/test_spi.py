@@ -11,17 +11,15 @@ from support.c_client import load_client
 from support.served_board import check_golden, running, said
 from support.wire_time import check_wire_time
 
+from rtlstm import Accelerator, ConfigurationError, DeviceError, Manifest
 from rtlstm.boards.bitstream import constraints
 from rtlstm.boards.catalogue import find_board
 from rtlstm.gen.builds.on_board import OnBoard
-from rtlstm.host import Accelerator
 from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.link_transport import LinkTransport, open_spi
 from rtlstm.host.transport import open_transport
 from rtlstm.sim.faults import FaultyPort
 from rtlstm.sim.simulated_board import BoardPort, NativeBoard
-from rtlstm.spec.errors import ConfigurationError, DeviceError
-from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY, Register
 
 QUICK = LinkTimeouts(retry=0.005, least_retry=0.001, most_retry=0.01)

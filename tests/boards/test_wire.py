@@ -6,21 +6,18 @@ import numpy as np
 import pytest
 from support.wire_time import check_steps_per_second, check_wire_time
 
+from rtlstm import Lstm, Manifest, Network, Parameters, QuantizationSettings
 from rtlstm.boards.board import Link
 from rtlstm.boards.catalogue import BOARDS, PRICES, find_board, price_class
 from rtlstm.boards.ethernet import Ethernet
 from rtlstm.boards.wire import LINK_COSTS, frame_bytes, link_timing, predict_wire
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.on_board import OnBoard
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.framing import Frame
 from rtlstm.sim.link_port import EthernetPort
 from rtlstm.sim.simulated_board import BoardPort
 from rtlstm.spec.link import PAYLOAD_LIMIT, FrameType
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Lstm, Network
-from rtlstm.spec.parameters import Parameters
 
 IP = "192.168.1.50"
 

@@ -12,10 +12,8 @@ from support.no_logic import no_logic
 from support.small_builds import INPUTS, OUTPUTS, UNITS, snapshot, tensors
 
 import rtlstm
-from rtlstm.gen.builds.report import BuildReport
+from rtlstm import BuildReport, Manifest, WeightImage
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.image import WeightImage
-from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.packing import unpack
 
 pytestmark = pytest.mark.usefixtures("without_verilog")

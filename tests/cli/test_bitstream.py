@@ -12,18 +12,13 @@ from safetensors.numpy import save_file
 from support.implementations import bitstream
 from support.small_builds import named_options, network, rand
 
-from rtlstm.boards.bitstream import Bitstream
+from rtlstm import Bitstream, BuildError, Dense, Lstm, Manifest, Network, Parameters, QuantizationSettings
 from rtlstm.boards.catalogue import find_board, find_target
 from rtlstm.boards.ethernet import LICENCE_FILE, Ethernet
 from rtlstm.fpga.estimate import BOARD_SHARE, BoardTop, estimate
 from rtlstm.fpga.fit import FitRequest
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.on_board import OnBoard, load_bitstream, slower_clock
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
-from rtlstm.spec.errors import BuildError
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Dense, Lstm, Network
-from rtlstm.spec.parameters import Parameters
 
 pytestmark = pytest.mark.tools
 

@@ -14,8 +14,8 @@ from support.c_client import compile_client, read_outputs, run_client
 from support.served_board import commands, finish, running, said, served, start
 from support.wire_time import check_wire_time
 
+from rtlstm import Accelerator, ConfigurationError, DeviceError, Manifest
 from rtlstm.gen.builds.on_board import OnBoard
-from rtlstm.host import Accelerator
 from rtlstm.host.link.byte_ports import BytePort
 from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.link_transport import LinkTransport
@@ -23,8 +23,6 @@ from rtlstm.host.transport import open_transport
 from rtlstm.sim.faults import FaultyPort
 from rtlstm.sim.port_server import PortServer
 from rtlstm.sim.simulated_board import BoardPort, NativeBoard
-from rtlstm.spec.errors import ConfigurationError, DeviceError
-from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY, Register
 
 pytestmark = pytest.mark.rtl

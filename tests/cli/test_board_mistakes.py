@@ -8,11 +8,9 @@ import pytest
 from support.served_board import served
 from support.small_builds import network
 
+from rtlstm import Accelerator, DeviceError, Parameters
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.on_board import OnBoard
-from rtlstm.host import Accelerator
-from rtlstm.spec.errors import DeviceError
-from rtlstm.spec.parameters import Parameters
 
 pytestmark = [pytest.mark.slow, pytest.mark.rtl]
 

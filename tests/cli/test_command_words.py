@@ -6,9 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rtlstm.gen.builds.compiled import compile
-from rtlstm.gen.frontends import ReadOptions, read_model
-from rtlstm.spec.errors import ModelError
+from rtlstm import ModelError, ReadOptions, compile, read_model
 
 pytestmark = pytest.mark.usefixtures("without_verilog")
 

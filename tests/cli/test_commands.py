@@ -16,13 +16,9 @@ from support.lazy import nets, torch
 from support.small_builds import INPUTS, UNITS, rand, snapshot, tensors
 
 import rtlstm.gen.builds.generate
-from rtlstm.gen.builds.report import BuildReport
+from rtlstm import Accelerator, BuildReport, Lstm, Manifest, Network, Parameters, SaturationWarning
 from rtlstm.gen.builds.report_html import render_report
-from rtlstm.host import Accelerator, SaturationWarning
 from rtlstm.sim.backends import SimulatedDevice
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Lstm, Network
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.schedule import StepSchedule
 
 DENSE = ("--dense", "fc:sigmoid")

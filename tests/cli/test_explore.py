@@ -18,6 +18,7 @@ import safetensors.numpy
 from support.nam_files import content, save
 from support.small_builds import INPUTS, tensors
 
+from rtlstm import BuildReport, Manifest, compile, read_model
 from rtlstm.cli.explore import Given
 from rtlstm.explore.measure import measure_numbers, measure_point
 from rtlstm.explore.metrics import find_metric
@@ -26,11 +27,7 @@ from rtlstm.explore.search import Plan
 from rtlstm.explore.search import explore as search
 from rtlstm.explore.space import Numbers, Point
 from rtlstm.fpga.estimate import BOARD_SHARE
-from rtlstm.gen.builds.compiled import compile
-from rtlstm.gen.builds.report import BuildReport
-from rtlstm.gen.frontends import read_model
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.manifest import Manifest
 from rtlstm.tools.work import Workers, open_workers
 
 DENSE = ("--dense", "fc:sigmoid")

@@ -10,6 +10,7 @@ from support.quick import quick
 from support.random_sequences import random_gru, random_lstm, random_projection
 from support.small_builds import named_options, network
 
+from rtlstm import Bidirectional, BuildReport, ConfigurationError, Dense, Lstm, Manifest, Network, Parameters
 from rtlstm.bench.shapes import SHAPES
 from rtlstm.boards.catalogue import find_target
 from rtlstm.fpga.devices import find_device
@@ -19,14 +20,9 @@ from rtlstm.fpga.fit import FitRequest, NothingFitsError, _Search, fit_device
 from rtlstm.fpga.resources import fill_limits
 from rtlstm.gen.builds.advice import find_fit_advice
 from rtlstm.gen.builds.generate import generate_build
-from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise
-from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
 from rtlstm.spec.numerics import array_words
-from rtlstm.spec.parameters import Parameters
 
 pytestmark = pytest.mark.usefixtures("without_verilog")
 

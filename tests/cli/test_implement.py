@@ -10,6 +10,7 @@ import pytest
 from support.implementations import ESTIMATE, implementation
 from support.small_builds import network, own_verilog
 
+from rtlstm import BuildError, BuildReport, Manifest, Parameters, QuantizationSettings, ToolError
 from rtlstm.cli.commands import find_command
 from rtlstm.fpga import tools as fpga_tools
 from rtlstm.fpga.devices import find_device
@@ -19,12 +20,7 @@ from rtlstm.fpga.place_route import seed_name
 from rtlstm.fpga.worst_path import Hop
 from rtlstm.gen.builds import implement as module
 from rtlstm.gen.builds.generate import generate_build
-from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.builds.report_html import next_commands, render_report
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
-from rtlstm.spec.errors import BuildError, ToolError
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import Parameters
 
 pytestmark = pytest.mark.tools
 

@@ -7,14 +7,11 @@ import pytest
 import safetensors.numpy
 from support.small_builds import NARROW, TINY, network, rand, tensors
 
+from rtlstm import Accelerator, ConfigurationError, Gru, Lstm, Manifest, Network
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.gen.quantise.target import TargetHardware
-from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
-from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Gru, Lstm, Network
 
 CAPACITIES = ("--capacity", "weight_rows=64", "--capacity", "inputs=6")
 SIZES = ("--macs", "2", "--streams", "2", "--data-bits", "8", "--gate-bits", "8", "--weight-bits", "8")

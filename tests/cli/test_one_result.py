@@ -27,14 +27,12 @@ import rtlstm.gen.frontends as frontends
 import rtlstm.sim.port_server as port_server
 import rtlstm.sim.simulated_board as board_port
 import rtlstm.zoo.check as check
+from rtlstm import BuildReport, Manifest, Parameters
 from rtlstm.cli.commands import COMMANDS
 from rtlstm.cli.console import Console
 from rtlstm.cli.results import Field, Result, Table, Text, Values, View, write_value
 from rtlstm.gen.builds.generate import generate_build
-from rtlstm.gen.builds.report import BuildReport
 from rtlstm.sim.link_port import EthernetPort
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import Parameters
 
 pytestmark = pytest.mark.usefixtures("without_verilog")
 

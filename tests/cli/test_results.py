@@ -13,17 +13,14 @@ import numpy as np
 import pytest
 from support.small_builds import INPUTS
 
+from rtlstm import Accelerator, BuildReport, InputError, Manifest
 from rtlstm.cli.data import load_state, save_state
-from rtlstm.gen.builds.report import BuildReport
-from rtlstm.host import Accelerator
 from rtlstm.host.device import Device
 from rtlstm.host.transport import BACKENDS
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.link_device import DeviceEngine
 from rtlstm.sim.link_port import SimulatedPort
 from rtlstm.sim.port_server import PortServer
-from rtlstm.spec.errors import InputError
-from rtlstm.spec.manifest import Manifest
 
 RUN = "from rtlstm.cli.main import main; main()"
 

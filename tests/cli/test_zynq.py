@@ -11,14 +11,11 @@ from support.no_logic import no_logic
 from support.small_builds import network
 from support.vivado_model import Vivado
 
+from rtlstm import ConfigurationError, Manifest, Parameters, QuantizationSettings
 from rtlstm.boards.catalogue import find_board
 from rtlstm.boards.zynq import ZYNQ_7000, ZYNQ_BOARDS, ZYNQ_ULTRASCALE, find_fabric_clock
 from rtlstm.fpga.devices import find_device
 from rtlstm.gen.builds.generate import generate_build
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
-from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import Parameters
 from rtlstm.tools.toolchain import icarus, verilator, verilator_environment
 
 SMALL = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits=8)

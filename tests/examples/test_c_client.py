@@ -14,10 +14,9 @@ from support.loadable_builds import Build, build_for, make_device, stacked
 from support.no_logic import no_logic
 from support.small_builds import network
 
+from rtlstm import Accelerator, Parameters, QuantizationSettings
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.ip.files import c_header
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
-from rtlstm.host import Accelerator
 from rtlstm.host.transport import open_transport
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.golden_device import GoldenDevice
@@ -26,7 +25,6 @@ from rtlstm.sim.link_port import SimulatedPort
 from rtlstm.sim.port_server import PortServer
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import C_HEADER, Manifest
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Region, Register
 
 pytestmark = pytest.mark.rtl

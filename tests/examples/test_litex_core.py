@@ -14,14 +14,12 @@ from support.bus_builds import SETTINGS, SIZES, quantised_network, small_network
 from support.loadable_builds import Build, build_for, make_device, stacked
 from support.quick import quick
 
+from rtlstm import Accelerator, Manifest, Parameters
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.hdl.emit.verilog import core_to_verilog
-from rtlstm.host import Accelerator
 from rtlstm.host.mmio import MmioTransport
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.simulated_board import SimulatedRegisters
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Interrupt, Register
 
 pytestmark = pytest.mark.rtl

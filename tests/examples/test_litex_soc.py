@@ -9,10 +9,8 @@ import pytest
 from support.bus_builds import small_network
 from support.paths import EXAMPLES
 
+from rtlstm import Manifest, Parameters, QuantizationSettings
 from rtlstm.gen.builds.generate import generate_build
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import Parameters
 
 # Some 200,000 cycles of a SoC in Icarus, and a compiler that nothing else needs.
 pytestmark = [pytest.mark.rtl, pytest.mark.slow]

@@ -19,6 +19,7 @@ from sound_parts import Codes, Decision, Framer, I2sReceiver, Narrow, decide, de
 from spectrum import Frames, Magnitude, Transform
 from support.small_builds import normal_lstm
 
+from rtlstm import ConfigurationError, Dense, InputError, Manifest, Network, Parameters
 from rtlstm.boards.bitstream import constraints
 from rtlstm.boards.board import find_logic_timing, find_timing
 from rtlstm.boards.catalogue import find_board
@@ -29,11 +30,7 @@ from rtlstm.gen.builds.hardware import ArrayRequest
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.component import Component, In, Out
 from rtlstm.sim.amaranth_platform import simulator
-from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import round_shift, saturate
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Dense, Network
-from rtlstm.spec.parameters import Parameters
 
 SMALL = Frames(points=16, samples=36)
 """silero's sizes, but sixteen times smaller: 4 frames of 9 bins, of 32 new samples with 4 before."""

@@ -15,12 +15,9 @@ from support.implementations import comparison
 from support.lazy import Lazy
 from support.small_builds import NARROW
 
+from rtlstm import Dense, Lstm, Manifest, Network, Parameters, ToolError
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import quantise
-from rtlstm.spec.errors import ToolError
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Dense, Lstm, Network
-from rtlstm.spec.parameters import Parameters
 from rtlstm.zoo.silero import CHUNK
 
 pytestmark = pytest.mark.rtl

@@ -11,6 +11,7 @@ from amaranth.hdl import Module, Value
 from support.estimate_checks import check_synthesis
 from support.quick import quick
 
+from rtlstm import ConfigurationError, Dense, Lstm, Manifest, Network, Parameters
 from rtlstm.bench.estimates import CASES, measure_case
 from rtlstm.fpga.core_parts import (
     ff_parts,
@@ -30,11 +31,7 @@ from rtlstm.fpga.tools import find_yosys, run_logged
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.buses.wrappers import InputFifo, OutputFifo
 from rtlstm.hdl.emit.verilog import primitives
-from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.inventory import MemorySpec, memories
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Dense, Lstm, Network
-from rtlstm.spec.parameters import Parameters
 
 ECP5, GOWIN, ICE40, NEXUS = (
     fpga_family(name).need_estimates() for name in ("ecp5", "gowin", "ice40", "nexus")

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rtlstm import ConfigurationError, Lstm, Manifest, Network, Parameters
 from rtlstm.fpga.devices import devices, find_device
 from rtlstm.fpga.estimate import check_inventory, least_blocks, unpacked_registers
 from rtlstm.fpga.families.base import fpga_family
@@ -16,11 +17,7 @@ from rtlstm.fpga.synthesis import synthesise
 from rtlstm.fpga.tools import find_yosys, run_logged
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog, primitives
-from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.inventory import gate_multipliers
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Lstm, Network
-from rtlstm.spec.parameters import Parameters
 
 SIZES = ((4, 4), (4, 8), (8, 8), (8, 10), (12, 16), (18, 18), (16, 19), (18, 25), (18, 27), (24, 24))
 

@@ -16,6 +16,7 @@ from support.random_builds import make_case
 from support.small_builds import normal_lstm
 
 import rtlstm
+from rtlstm import Accelerator, ConfigurationError, Manifest, Network, Parameters, ToolError
 from rtlstm.boards.bitstream import constraints
 from rtlstm.boards.board import Board, find_timing
 from rtlstm.fpga.devices import devices, find_device
@@ -27,12 +28,7 @@ from rtlstm.fpga.tools import find_yosys
 from rtlstm.fpga.worst_path import worst_path
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
-from rtlstm.host import Accelerator
-from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.spec.family import FAMILIES
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Network
-from rtlstm.spec.parameters import Parameters
 
 SMALL = QuantizationSettings(weight_bits=4, data_bits=6, gate_bits=8, cell_bits=10)
 

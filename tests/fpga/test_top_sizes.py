@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rtlstm import ConfigurationError, Dense, Lstm, Manifest, Network, Parameters
 from rtlstm.boards.board import find_timing
 from rtlstm.boards.catalogue import find_board, find_target
 from rtlstm.boards.ethernet import Ethernet
@@ -18,10 +19,6 @@ from rtlstm.fpga.synthesis import NETLIST, Top, synthesise
 from rtlstm.fpga.tools import find_yosys
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
-from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Dense, Lstm, Network
-from rtlstm.spec.parameters import Parameters
 
 pytestmark = pytest.mark.tools
 

@@ -14,16 +14,14 @@ from support.loadable_builds import NARROW, make_device
 from support.random_builds import TINY
 from support.random_sequences import random_sequence_case
 
+from rtlstm import Manifest, Network, Norm, Parameters
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.buses import wrappers
 from rtlstm.hdl.core.core import part_modules
 from rtlstm.hdl.link.serial_link import LinkedCore
 from rtlstm.hdl.sequences.part_steps import make_core
 from rtlstm.spec.buses import BusName
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Network, Norm
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.parameters import Parameters
 
 
 def manifest(network: QuantizedNetwork, parameters: Parameters) -> Manifest:

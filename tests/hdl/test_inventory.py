@@ -16,6 +16,7 @@ from support.quick import quick
 from support.random_builds import TINY, random_case
 from support.random_sequences import random_sequence_case
 
+from rtlstm import Manifest, Network, Parameters
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.buses.wrappers import wrapper
 from rtlstm.hdl.component import Component
@@ -31,9 +32,6 @@ from rtlstm.spec.inventory import (
     multipliers,
     wrapper_memories,
 )
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Network
-from rtlstm.spec.parameters import Parameters
 
 SETS: dict[str, QuantizationSettings] = {
     "wide": QuantizationSettings(weight_bits=12, data_bits=14),

@@ -5,13 +5,11 @@ from amaranth.sim import Simulator
 from support.loadable_builds import make_device, stacked
 from support.raw_transfers import raw_step, sealed
 
+from rtlstm import ConfigurationError, Manifest, Parameters
 from rtlstm.hdl.link.datagrams import DatagramLink
 from rtlstm.hdl.link.executor import Executor, low
 from rtlstm.hdl.link.raw import RawSteps
-from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import ErrorCode, FrameType
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import Parameters
 
 
 def loadable(**capacities: int) -> Manifest:

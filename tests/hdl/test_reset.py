@@ -10,15 +10,13 @@ from support.quick import quick
 from support.random_builds import make_case
 from support.small_builds import normal_lstm
 
+from rtlstm import Dense, Manifest, Network, Parameters
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.simulated_ports import SIMULATION
 from rtlstm.spec.family import Pipeline
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.packing import pack
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.spatial import SpatialPlan
 from rtlstm.spec.registers import Register
 

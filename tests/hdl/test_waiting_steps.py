@@ -11,14 +11,12 @@ from support.loadable_builds import build_for, make_device, stacked
 from support.quick import quick
 from support.random_builds import make_case
 
+from rtlstm import Dense, Lstm, Manifest, Network, Parameters
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, QuantizedNetwork, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.family import Pipeline
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.packing import pack
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Command, Region, Register
 
 pytestmark = pytest.mark.rtl

@@ -7,12 +7,10 @@ import pytest
 from support.quick import quick
 from support.random_builds import make_case
 
+from rtlstm import Accelerator, Dense, Lstm, Network, Parameters
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.host import Accelerator
 from rtlstm.spec.family import Pipeline
-from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Region, Register
 
 pytestmark = pytest.mark.rtl

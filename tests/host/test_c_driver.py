@@ -17,17 +17,15 @@ from support.loadable_builds import make_device, stacked
 from support.paths import ROOT, TESTS
 from support.quick import quick
 
+from rtlstm import Accelerator, Manifest, Parameters
 from rtlstm.boards.zynq import ZYNQ_BOARDS
 from rtlstm.gen.builds.on_board import OnZynq
 from rtlstm.hdl.emit.verilog import core_to_verilog
-from rtlstm.host import Accelerator
 from rtlstm.host.state import StateLayout
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.simulated_board import SimulatedRegisters
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.packing import pack
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import IDENTITY, Register
 
 pytestmark = pytest.mark.rtl

@@ -11,13 +11,10 @@ from support.quick import quick
 from support.small_builds import normal_lstm
 
 import rtlstm
+from rtlstm import Accelerator, ConfigurationError, DeviceError, InputError, Parameters, QuantizationSettings
 from rtlstm.gen.builds.generate import generate_build
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
-from rtlstm.host import Accelerator
 from rtlstm.host.embeddings import Embedding
-from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.network import Dense, Network
-from rtlstm.spec.parameters import Parameters
 
 ROWS, WIDTH, UNITS = 9, 4, 6
 SETTINGS = QuantizationSettings(weight_bits=8, data_bits=10)

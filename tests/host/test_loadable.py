@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 from support.loadable_builds import build_for, check, make_device, stacked
 
-from rtlstm.host import Accelerator, SharedAccelerator
+from rtlstm import Accelerator, ConfigurationError, DeviceError, ImageError, Parameters, SharedAccelerator
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.golden_device import GoldenDevice
-from rtlstm.spec.errors import ConfigurationError, DeviceError, ImageError
 from rtlstm.spec.packing import pack
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Region, Register
 
 PARAMETERS = Parameters(lanes=8, macs=4, streams=3)

@@ -12,17 +12,15 @@ from support.loadable_builds import build_for, make_device, stacked
 from support.paths import TESTS
 from support.quick import quick
 
+from rtlstm import Accelerator, ConfigurationError, DeviceError, Manifest
 from rtlstm.boards.zynq import ZYNQ_BOARDS
 from rtlstm.gen.builds.on_board import OnZynq
 from rtlstm.hdl.emit.verilog import core_to_verilog
-from rtlstm.host import Accelerator
 from rtlstm.host.mmio import MappedRegisters, MmioTransport
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.simulated_board import SimulatedRegisters
 from rtlstm.spec.buses import BusName
-from rtlstm.spec.errors import ConfigurationError, DeviceError
-from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import NETWORK_BIT, Parameters
 from rtlstm.spec.registers import IDENTITY, Register
 

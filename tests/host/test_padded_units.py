@@ -6,11 +6,8 @@ import numpy as np
 import pytest
 from support.cell_networks import CELL_NETWORKS
 
+from rtlstm import Accelerator, Lstm, Network, Parameters, QuantizationSettings
 from rtlstm.gen.builds.generate import generate_build
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
-from rtlstm.host import Accelerator
-from rtlstm.spec.network import Lstm, Network
-from rtlstm.spec.parameters import Parameters
 
 pytestmark = pytest.mark.rtl
 

@@ -7,10 +7,8 @@ import pytest
 from support.loadable_builds import Build
 from support.small_builds import INPUTS, NARROW, TINY, network
 
+from rtlstm import Accelerator, DeviceError, InputError, Manifest, SaturationWarning
 from rtlstm.gen.quantise.quantiser import quantise
-from rtlstm.host import Accelerator, SaturationWarning
-from rtlstm.spec.errors import DeviceError, InputError
-from rtlstm.spec.manifest import Manifest
 
 
 def nan_at(shape, index):

@@ -7,15 +7,11 @@ import pytest
 from support.no_logic import no_logic
 from support.random_sequences import random_dense, random_lstm
 
+from rtlstm import Accelerator, Bidirectional, BuildReport, ConfigurationError, InputError, Manifest, Network
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.fit import FitRequest
 from rtlstm.gen.builds.generate import generate_build
-from rtlstm.gen.builds.report import BuildReport
-from rtlstm.host import Accelerator
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.errors import ConfigurationError, InputError
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Bidirectional, Network
 from rtlstm.spec.parameters import Parameters
 
 STEPS = 6

@@ -8,14 +8,11 @@ from support.link_bench import LinkBench
 from support.loadable_builds import NARROW
 from support.quick import quick
 
+from rtlstm import Accelerator, InputError, Manifest, Parameters
 from rtlstm.gen.quantise.quantiser import quantise
-from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.golden_device import GoldenDevice
-from rtlstm.spec.errors import InputError
-from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.packing import pack
-from rtlstm.spec.parameters import Parameters
 
 pytestmark = pytest.mark.rtl
 

@@ -14,10 +14,8 @@ from support.onnx_nodes import recurrent_model
 from support.small_builds import INPUTS, tensors
 
 import rtlstm
-from rtlstm.host import Accelerator, AsyncAccelerator, SharedAccelerator
+from rtlstm import Accelerator, AsyncAccelerator, BuildError, InputError, SharedAccelerator, WeightImage
 from rtlstm.host.embeddings import Embedding, Tables
-from rtlstm.spec.errors import BuildError, InputError
-from rtlstm.spec.image import WeightImage
 
 ROWS = 7
 ARRAY = {"lanes": 4, "macs": 2, "weight_bits": 8, "data_bits": 10}

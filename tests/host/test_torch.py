@@ -5,12 +5,8 @@ import pytest
 from support.lazy import Lazy, torch
 from support.no_logic import no_logic
 
+from rtlstm import Accelerator, ConfigurationError, InputError, Network, QuantizationSettings, read_model
 from rtlstm.gen.builds.generate import generate_build
-from rtlstm.gen.frontends import read_model
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
-from rtlstm.host import Accelerator
-from rtlstm.spec.errors import ConfigurationError, InputError
-from rtlstm.spec.network import Network
 from rtlstm.spec.parameters import Parameters
 
 rnn = Lazy("torch.nn.utils.rnn")

@@ -13,18 +13,14 @@ from support.random_sequences import make_sequence_case, random_lstm
 from support.small_builds import TINY, network
 from support.step_checks import check_device
 
+from rtlstm import Accelerator, ConfigurationError, DeviceError, Manifest, Network, Parameters
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.component import Component
 from rtlstm.hdl.core.core import CorePorts
-from rtlstm.host import Accelerator
 from rtlstm.sim import amaranth_device
 from rtlstm.sim.amaranth_device import AmaranthDevice
-from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.family import Pipeline
 from rtlstm.spec.inventory import memories
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Network
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register
 
 LITTLE = QuantizationSettings(weight_bits=4, data_bits=6, gate_bits=6, cell_bits=8)

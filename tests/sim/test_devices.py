@@ -4,14 +4,12 @@ import numpy as np
 import pytest
 from support.fused_cells import LSTM, fused_numerics
 
+from rtlstm import BuildError, ConfigurationError, DeviceError, Manifest, Parameters
 from rtlstm.host.transport import Transport
 from rtlstm.sim.backends import IcarusDevice, VerilatorDevice
 from rtlstm.sim.simulated_ports import PortSpec
-from rtlstm.spec.errors import BuildError, ConfigurationError, DeviceError
 from rtlstm.spec.fixed import Format
-from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import Accumulator, LayerShape
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register
 
 pytestmark = pytest.mark.rtl

@@ -7,15 +7,11 @@ import pytest
 from support.no_logic import no_logic
 from support.random_sequences import random_dense, random_lstm
 
+from rtlstm import Accelerator, Bidirectional, InputError, Network, Parameters, QuantizationSettings
 from rtlstm.gen.builds.generate import generate_build
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
-from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden, GoldenResult, GoldenState
 from rtlstm.sim.golden_device import GoldenDevice
-from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.network import Bidirectional, Network
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register
 
 STREAMS, INPUTS = 6, 3

@@ -11,14 +11,12 @@ from support.bus_builds import two_ways, write_build, write_loadable
 from support.quick import quick
 from vcd.reader import TokenKind, tokenize
 
+from rtlstm import ConfigurationError, InputError, Parameters, QuantizationSettings
 from rtlstm.gen.builds.command_options import SimulateOptions
 from rtlstm.gen.builds.compare import compare_build
 from rtlstm.gen.builds.generate import generate_build
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host.transport import open_transport
 from rtlstm.sim.backends import CYCLE_TIME
-from rtlstm.spec.errors import ConfigurationError, InputError
-from rtlstm.spec.parameters import Parameters
 
 SMALL = QuantizationSettings(weight_bits=4, data_bits=6, gate_bits=6, cell_bits=8)
 pytestmark = pytest.mark.rtl

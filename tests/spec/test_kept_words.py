@@ -12,13 +12,11 @@ from support.loadable_builds import make_device, stacked
 from support.pruned_builds import everything, prune, skipping, with_kept
 from support.small_builds import NARROW
 
+from rtlstm import BuildError, ConfigurationError, ImageError, Manifest, Parameters
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.hdl.core.program_store import program_store
-from rtlstm.spec.errors import BuildError, ConfigurationError, ImageError
-from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import check_image, find_kept, pack, unpack
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.fields import issue_fields, kept_words
 from rtlstm.spec.program.passes import keep
 

@@ -10,13 +10,10 @@ import numpy as np
 import pytest
 from support.random_builds import random_case, random_network
 
+from rtlstm import BuildError, CellBuilder, ConfigurationError, Custom, Dense, Lstm, Manifest, Network
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.activations.functions import SIGMOID
-from rtlstm.spec.cells.description import CellBuilder
-from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.family import FAMILIES
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Custom, Dense, Lstm, Network
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register
 

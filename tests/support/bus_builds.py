@@ -6,15 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from rtlstm import Bidirectional, Dense, Manifest, Network, Parameters
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.sim.cocotb_run import build_design, run_tests
 from rtlstm.sim.simulated_ports import Simulator
 from rtlstm.spec.buses import BusName
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Bidirectional, Dense, Network
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.parameters import Parameters
 from support.loadable_builds import Build, build_for, make_device, stacked
 from support.paths import TESTS
 from support.small_builds import normal_lstm

@@ -2,10 +2,8 @@
 
 import numpy as np
 
+from rtlstm import Dense, Lstm, Manifest, Network, Parameters
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Dense, Lstm, Network
-from rtlstm.spec.parameters import Parameters
 from support.loadable_builds import make_device
 
 NARROW = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits=8)

@@ -4,16 +4,14 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from rtlstm import Comparison, Implementation, Manifest
 from rtlstm.boards.bitstream import Bitstream, Use
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.estimate import Estimate
 from rtlstm.fpga.families.base import fpga_family
-from rtlstm.fpga.implementation import Implementation
 from rtlstm.fpga.place_route import Routed
 from rtlstm.fpga.resources import count_cells
 from rtlstm.fpga.worst_path import WorstPath
-from rtlstm.gen.builds.compare import Comparison
-from rtlstm.spec.manifest import Manifest
 
 PATH = WorstPath(
     start="a",

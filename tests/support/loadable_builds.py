@@ -6,20 +6,17 @@ from pathlib import Path
 
 import numpy as np
 
+from rtlstm import Accelerator, Dense, Lstm, Manifest, Network, Parameters
 from rtlstm.gen.builds.hardware import device_settings, with_capacity
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.hdl.emit.verilog import core_to_verilog
-from rtlstm.host import Accelerator
 from rtlstm.host.state import StateLayout
 from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import pack
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.schedule import offer_cycles
 from support.golden_runs import random_codes
 from support.sequence_checks import check_states

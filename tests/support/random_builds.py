@@ -8,15 +8,13 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from rtlstm import ConfigurationError, Dense, Lstm, Manifest, Network
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise_with
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host.state import StateLayout
 from rtlstm.sim.golden import Golden, GoldenResult
-from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import Pipeline
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters, TableKind

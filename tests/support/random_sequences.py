@@ -7,12 +7,10 @@ from pathlib import Path
 import numpy as np
 from numpy.random import Generator
 
+from rtlstm import Bidirectional, Dense, Gru, Lstm, Manifest, Network, Parameters
 from rtlstm.host.state import StateLayout
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.parameters import Parameters
 from support.random_builds import ACTIVATIONS, random_integers, random_parameters, write_build
 
 

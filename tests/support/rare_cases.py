@@ -15,20 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
+from rtlstm import Accelerator, CellBuilder, Manifest, Parameters
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.host import Accelerator
 from rtlstm.host.device import Device
 from rtlstm.host.state import StateLayout
 from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.spec.activations.functions import SIGMOID, TANH
-from rtlstm.spec.cells.description import CellBuilder
 from rtlstm.spec.family import Pipeline
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Custom, Dense, Gru, Layer, Lstm, Network, Norm
 from rtlstm.spec.numerics import QuantizedDense, QuantizedNetwork, QuantizedRecurrent
 from rtlstm.spec.packing import pack
-from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.schedule import step_cycles
 from rtlstm.spec.program.spatial import SpatialPlan
 from rtlstm.spec.registers import Command, Region, Register

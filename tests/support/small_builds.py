@@ -7,9 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
-from rtlstm.spec.network import Dense, Lstm, Network
-from rtlstm.spec.parameters import Parameters
+from rtlstm import Dense, Lstm, Network, Parameters, QuantizationSettings
 
 INPUTS, UNITS, OUTPUTS = 3, 4, 2
 TINY = Parameters(lanes=4, macs=2, streams=2)

@@ -15,13 +15,10 @@ from support.random_builds import write_build
 from support.sequence_checks import check_states
 
 import rtlstm
-from rtlstm.host import Accelerator
+from rtlstm import Accelerator, ConfigurationError, InputError, Manifest, Parameters
 from rtlstm.host.state import StateFormats, StateLayout
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.errors import ConfigurationError, InputError
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import Parameters
 
 STEPS, BATCH = 6, 3
 cells = Lazy("support.cell_modules")

@@ -12,10 +12,10 @@ from support.paths import TESTS
 from support.small_builds import NARROW, TINY, network, snapshot
 
 import rtlstm.gen.builds.generate
+from rtlstm import Accelerator, Build, Manifest, QuantizationSettings, compile
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.fit import FitRequest
 from rtlstm.gen.builds.compare import compare
-from rtlstm.gen.builds.compiled import Build, compile
 from rtlstm.gen.builds.generate import (
     KEYWORDS,
     check_build_name,
@@ -24,10 +24,7 @@ from rtlstm.gen.builds.generate import (
     generate_build,
 )
 from rtlstm.gen.builds.hardware import ArrayRequest
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
-from rtlstm.host import Accelerator
 from rtlstm.spec.errors import BuildError, ConfigurationError, InputError
-from rtlstm.spec.manifest import Manifest
 from rtlstm.tools.cache import CACHE_VARIABLE
 
 FILES = {"manifest.json", "report.html", "report.json", "rtl/tiny.v", "rtlstm_registers.h", "weights.bin"}

@@ -12,11 +12,8 @@ import pytest
 from support.cell_networks import CELL_NETWORKS
 from support.small_builds import INPUTS, NARROW, TINY, network, own_verilog, snapshot
 
+from rtlstm import Accelerator, Bidirectional, BuildError, Manifest, Network
 from rtlstm.gen.builds.generate import generate_build
-from rtlstm.host import Accelerator
-from rtlstm.spec.errors import BuildError
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Bidirectional, Network
 
 Place = tuple[str | int, ...]
 

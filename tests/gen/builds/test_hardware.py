@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 from support.quick import quick
 
+from rtlstm import Bidirectional, ConfigurationError, Dense, Lstm, Manifest, Network, Parameters
 from rtlstm.gen.builds.hardware import ArrayRequest, choose_array
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.parameters import Parameters
 
 
 def quantised(inputs: int, units: int, outputs: int = 0) -> QuantizedNetwork:

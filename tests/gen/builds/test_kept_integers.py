@@ -17,17 +17,15 @@ from support.quantised_files import I, dynamic, float_model, inputs, rounding_bo
 from support.quick import quick
 
 import rtlstm
+from rtlstm import BuildReport, Manifest, read_model
 from rtlstm.boards import catalogue
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.fit import FitRequest
 from rtlstm.gen.builds.advice import measure_changes
 from rtlstm.gen.builds.generate import generate_build
-from rtlstm.gen.builds.report import BuildReport
-from rtlstm.gen.frontends import read_model
 from rtlstm.gen.frontends.reading import IntegerWeights, ModelReport, ReadResult
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import QuantizedDense, QuantizedNetwork, QuantizedRecurrent
 
 pytestmark = pytest.mark.usefixtures("without_verilog")

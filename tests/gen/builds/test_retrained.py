@@ -14,19 +14,16 @@ from support.linked_core import LinkedPort, compile_linked
 from support.quick import quick
 from support.small_builds import NARROW, TINY, network, tensors
 
+from rtlstm import Accelerator, ConfigurationError, ImageError, Manifest, WeightImage
 from rtlstm.gen.builds.advice import measure_headroom
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.hardware import device_hardware, device_settings
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.hdl.emit.verilog import linked_core_to_verilog
-from rtlstm.host import Accelerator
 from rtlstm.host.link.engine import LinkTimeouts
 from rtlstm.host.link.link_transport import LinkTransport
 from rtlstm.sim.golden import Golden
-from rtlstm.spec.errors import ConfigurationError, ImageError
-from rtlstm.spec.image import WeightImage
-from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import pack, unpack

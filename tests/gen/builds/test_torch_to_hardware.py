@@ -4,11 +4,8 @@ import numpy as np
 import pytest
 from support.lazy import nets, nn, torch
 
+from rtlstm import Accelerator, Parameters, QuantizationSettings, read_model
 from rtlstm.gen.builds.generate import generate_build
-from rtlstm.gen.frontends import read_model
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
-from rtlstm.host import Accelerator
-from rtlstm.spec.parameters import Parameters
 
 pytestmark = pytest.mark.rtl
 

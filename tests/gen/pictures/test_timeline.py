@@ -8,12 +8,10 @@ from support.cell_networks import CELL_NETWORKS
 from support.pictures import check_texts, lines, rules, shapes
 from support.small_builds import TINY, network
 
+from rtlstm import Bidirectional, Dense, Manifest, Network, Parameters
 from rtlstm.gen.pictures.picture import WIDE
 from rtlstm.gen.pictures.timeline import Activity, activities, draw_activity
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Bidirectional, Dense, Network
-from rtlstm.spec.parameters import Parameters
 
 pytestmark = pytest.mark.usefixtures("drawn")
 

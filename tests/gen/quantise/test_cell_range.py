@@ -10,18 +10,14 @@ from support.golden_runs import golden_outputs
 from support.loadable_builds import Build
 
 import rtlstm.gen.quantise.ranges
+from rtlstm import Accelerator, ConfigurationError, InputError, Manifest, Parameters, SaturationWarning
 from rtlstm.gen.quantise.accuracy import measure_accuracy
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.ranges import search_sample
-from rtlstm.host import Accelerator
-from rtlstm.host.raw_values import SaturationWarning
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.errors import ConfigurationError, InputError
-from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.parameters import Parameters
 
 Floats = NDArray[np.float64]
 

@@ -9,17 +9,14 @@ from support.cell_networks import CELL_NETWORKS
 from support.golden_runs import golden_outputs
 from support.small_builds import NARROW, TINY, network
 
+from rtlstm import Accelerator, ConfigurationError, ImageError, Manifest, SaturationWarning, SharedAccelerator
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.ip.files import c_header
 from rtlstm.gen.quantise.plan import fold_factors
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.host import Accelerator, SharedAccelerator
 from rtlstm.host.device import check_loadable
-from rtlstm.host.raw_values import SaturationWarning
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.errors import ConfigurationError, ImageError
-from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network, Norm
 
 PEAKS = 2.0 ** np.arange(2, -12, -1)

@@ -11,6 +11,7 @@ from support.cell_networks import CELL_NETWORKS
 from support.golden_runs import rms_error
 from support.small_builds import TINY, network
 
+from rtlstm import Accelerator, ConfigurationError, Manifest, SaturationWarning
 from rtlstm.gen.accuracy.mixed import float_layers, run_mixed
 from rtlstm.gen.accuracy.records import PARTS
 from rtlstm.gen.accuracy.samples import Samples
@@ -25,12 +26,8 @@ from rtlstm.gen.quantise.quantiser import (
     quantise_with,
 )
 from rtlstm.gen.quantise.ranges import FORMULAS
-from rtlstm.host import Accelerator
-from rtlstm.host.raw_values import SaturationWarning
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
 
 EIGHT = QuantizationSettings(weight_bits=8, data_bits=8)

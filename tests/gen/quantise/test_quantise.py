@@ -4,14 +4,12 @@ import numpy as np
 import pytest
 from support.golden_runs import golden_outputs
 
+from rtlstm import CellBuilder, ConfigurationError, Custom, Dense, Gru, InputError, Lstm, Network, Rnn
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.activations.functions import IDENTITY, RELU, SIGMOID, ActivationFunction
-from rtlstm.spec.cells.description import CellBuilder
 from rtlstm.spec.cells.evaluate import rounded_gates
-from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import Format
-from rtlstm.spec.network import Custom, Dense, Gru, Lstm, Network, Rnn
 from rtlstm.spec.numerics import QuantizedDense, QuantizedRecurrent, bound_sums
 
 

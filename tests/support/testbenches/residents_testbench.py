@@ -10,13 +10,10 @@ import numpy as np
 import pytest
 from cocotb.triggers import ClockCycles
 
+from rtlstm import CodesWarning, ConfigurationError, DeviceError, Manifest, WeightImage
 from rtlstm.cocotb import Core
-from rtlstm.host.raw_values import CodesWarning
 from rtlstm.sim.golden import Golden
-from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.image import WeightImage
-from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.packing import unpack
 from rtlstm.spec.parameters import NETWORK_BIT
 
