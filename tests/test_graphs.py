@@ -114,6 +114,7 @@ def test_a_layer_without_a_product_with_h_has_no_operation_for_it() -> None:
         first.replace(w_hh=np.ones_like(first.w_hh))
 
 
+@pytest.mark.slow
 @pytest.mark.rtl
 def test_a_loadable_core_takes_other_graphs(tmp_path: Path) -> None:
     """Programs of layers side by side, of several products and of none with h, on one core."""

@@ -104,7 +104,9 @@ def broken_models(folder):
 @pytest.mark.parametrize(
     "case", ["missing", "not ONNX", "no LSTM", "operator", "attribute", "NaN", "infinite"]
 )
-def test_broken_models_are_refused(cli, tmp_path, case):
+def test_broken_models_are_refused(cli, tmp_path, case, request):
+    if case != "not ONNX":
+        request.getfixturevalue("read_here")
     (tmp_path / "models").mkdir()
     path, words = broken_models(tmp_path / "models")[case]
     result = cli("generate", path, "-o", tmp_path / "b")
@@ -379,18 +381,7 @@ def test_data_of_a_model_that_tells_no_order(cli, tmp_path):
     torch.save(torch.nn.LSTM(3, 5).state_dict(), tmp_path / "lstm.pt")
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(4, 6, 3)))
     folder, data = tmp_path / "build", tmp_path / "x.npy"
-    made = (
-        "generate",
-        tmp_path / "lstm.pt",
-        "-o",
-        folder,
-        "--lanes",
-        "4",
-        "--macs",
-        "2",
-        "--calibrate",
-        data,
-    )
+    made = ("generate", tmp_path / "lstm.pt", "-o", folder, "--lanes", 4, "--macs", 2, "--calibrate", data)
     said = "of shape (4, 6, 3) was read as 4 steps of 6 sequences"
     for command, what in (
         (made, "calibration data"),
@@ -476,15 +467,8 @@ def test_simulate(cli, pristine, x_file, tmp_path):
 @pytest.mark.slow
 @pytest.mark.rtl
 def test_simulate_with_the_batch_first(cli, pristine, x_file, tmp_path):
-    arguments = (
-        "simulate",
-        pristine,
-        "--simulator",
-        "icarus",
-        "--batch-first",
-        "--output",
-        tmp_path / "y.npy",
-    )
+    written = ("--output", tmp_path / "y.npy")
+    arguments = ("simulate", pristine, "--simulator", "icarus", "--batch-first", *written)
     np.save(tmp_path / "n.npy", np.load(x_file).swapaxes(0, 1))
     result = cli(*arguments, "--input", tmp_path / "n.npy", "--lengths", "6,3", "--json").good()
     assert (result.json["sequences"], result.json["steps"]) == (2, 9)

@@ -72,7 +72,7 @@ def test_h_of_every_layer_is_counted(name: str):
     """For each of its formats, against that format."""
     chosen = CELL_NETWORKS[name]
     x = np.random.default_rng(0).normal(size=(9, 4, chosen.inputs))
-    quantised = quantise(chosen, QuantizationSettings(data_bits=12, tables="interpolated"), x)
+    quantised = quantise(chosen, QuantizationSettings(data_bits=12, tables="interpolated", quick=True), x)
     data = Calibration.of(chosen, x)
     found = count_histograms(quantised, data, run_float(chosen, data.x))
     hidden = [each for each in found if each.quantity == "final hidden state h"]
