@@ -133,17 +133,8 @@ def test_options_are_those_of_the_command_line(build: rtlstm.Build, x: np.ndarra
     command = f"rtlstm generate {model} -o {tmp_path}/cli --calibrate {tmp_path}/x.npy --lanes 4 --macs 4"
     command += " --weight-bits 8 --data-bits 8 --cell-range 4 --bus axi"
     subprocess.run([sys.executable, "-m", *command.split()], check=True, capture_output=True)
-    made = rtlstm.compile(
-        str(model),
-        calibration=x,
-        folder=tmp_path / "api",
-        lanes=4,
-        macs=4,
-        weight_bits=8,
-        data_bits=8,
-        cell_range=4,
-        bus="axi",
-    )
+    options = {"lanes": 4, "macs": 4, "weight_bits": 8, "data_bits": 8, "cell_range": 4, "bus": "axi"}
+    made = rtlstm.compile(str(model), calibration=x, folder=tmp_path / "api", **options)
     for name in ("manifest.json", "weights.bin", "report.json", "rtl/tiny.v"):
         assert (made.folder / name).read_bytes() == (tmp_path / "cli" / name).read_bytes()
 

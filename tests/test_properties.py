@@ -191,17 +191,8 @@ def test_drawn_residents(backend: Literal["icarus", "verilator"]) -> None:
 @given(mixed_builds(bits=6, sizes=3).filter(lambda drawn: not drawn.network.whole_sequences))
 def test_netlists_of_mixed_networks(drawn: DrawnBuild) -> None:
     given = drawn.parameters
-    names = (
-        "lanes",
-        "macs",
-        "gate_units",
-        "beat_in",
-        "beat_out",
-        "streams",
-        "tables",
-        "table_memory",
-        "decide",
-    )
+    names = ("lanes", "macs", "gate_units", "beat_in", "beat_out", "streams")
+    names += ("tables", "table_memory", "decide")
     sizes = {name: getattr(given, name) for name in names}
     case = make_case(1, quantised(drawn), Parameters.for_family("ecp5", **sizes), STEPS)
     with TemporaryDirectory() as folder:

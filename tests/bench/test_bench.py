@@ -32,21 +32,8 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def found(builds: Path) -> BenchResult:
     saved = builds.parent / "saved.json"
-    done = CliRunner().invoke(
-        app,
-        [
-            "bench",
-            "traffic20",
-            "--quick",
-            "-o",
-            str(builds),
-            "--json",
-            "--save",
-            str(saved),
-            "--csv",
-            str(saved.with_suffix(".csv")),
-        ],
-    )
+    files = ["-o", str(builds), "--save", str(saved), "--csv", str(saved.with_suffix(".csv"))]
+    done = CliRunner().invoke(app, ["bench", "traffic20", "--quick", "--json", *files])
     assert done.exit_code == 0, done.stderr
     fields = json.loads(done.stdout)
     assert fields.pop("notes") and fields.pop("next") is None

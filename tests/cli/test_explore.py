@@ -111,17 +111,8 @@ def test_commands_build_what_was_found(run, cli, tmp_path, monkeypatch, files):
 @pytest.mark.slow
 def test_devices_share_the_table_and_each_row_has_its_command(run):
     one = ("--tables", "direct", "--data-bits", 8, "--gate-bits", 8, "--cell-bits", 12)
-    many = (
-        *one,
-        "--devices",
-        "lfe5u-25f,lfe5u-25f-8,up5k",
-        "--weight-bits",
-        "2:9",
-        "--lanes",
-        4,
-        "--macs",
-        "1,2",
-    )
+    many = (*one, "--devices", "lfe5u-25f,lfe5u-25f-8,up5k", "--weight-bits", "2:9")
+    many += ("--lanes", 4, "--macs", "1,2")
     found = run(*many, "--json").json
     counts = Counter(each["device"] for each in found["front"])
     # All take the eight multipliers of an up5k, which says nothing of how full it is.

@@ -257,16 +257,8 @@ def run(texts: Iterable[str], simulator: str, folder: Path, defines: Sequence[st
         return run_tool([tool.vvp, "-n", folder / "bench"], "vvp")
     source.write_text("\n".join(texts))
     (folder / "main.cpp").write_text(MAIN)
-    command = [
-        verilator().binary,
-        "--cc",
-        "--exe",
-        "--build",
-        "--x-assign",
-        "unique",
-        "--x-initial",
-        "unique",
-    ]
+    command = [verilator().binary, "--cc", "--exe", "--build"]
+    command += ["--x-assign", "unique", "--x-initial", "unique"]
     command += ["-Wno-fatal", "-Wno-lint", "-Wno-style", *flags, "--top-module", "bench", "-CFLAGS", "-O1"]
     command += ["--Mdir", folder / "objects", source, folder / "main.cpp"]
     run_tool(command, "verilator", folder, verilator_environment())
