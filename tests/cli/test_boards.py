@@ -39,6 +39,8 @@ def test_boards_are_compared(cli, model: Path, x: Path, monkeypatch, tmp_path: P
         assert 0 < each["build"]["rms_error"] < each["build"]["spread"]
         for link in each["build"]["links"]:
             assert link["core_us"] < link["pins_us"] < link["host_us"]
+    # For people, of two of them.
+    only(monkeypatch, best, "icebreaker")
     shown = cli(*asked)
     assert "(fewer)" in shown.out and f"The cheapest that fits is {best}" in shown.out
     # What is chosen is what --fit chooses.

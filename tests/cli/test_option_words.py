@@ -38,16 +38,14 @@ SOURCES = {
 @cache
 def messages(text: str) -> list[str]:
     """Return the texts of a module that are neither documentation nor the flag of a declaration."""
-    tree = ast.parse(text)
-    left_out = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    left_out |= {
-        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "flag"
-    }
-    return [
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in left_out
-    ]
+    found, left_out = [], set()
+    # A node is met before those inside it.
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) or (isinstance(node, ast.keyword) and node.arg == "flag"):
+            left_out.add(id(node.value))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in left_out:
+            found.append(node.value)
+    return found
 
 
 def flags_in(text: str) -> set[str]:
