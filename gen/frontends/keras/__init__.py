@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from itertools import pairwise
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from rtlstm.gen.frontends.arrays import Floats, listed, one_error
+from rtlstm.gen.frontends.formulas import ALONE
 from rtlstm.gen.frontends.graph import Graph, Node, Stored, Words
-from rtlstm.gen.frontends.keras.archive import KerasLayer, KerasModel, read_archive
+from rtlstm.gen.frontends.keras.archive import OPERATION, KerasLayer, KerasModel, is_array, read_archive
 from rtlstm.gen.frontends.keras.weights import (
     RECURRENT,
     activation,
@@ -229,13 +231,17 @@ class _Translator:
                 f"{layer.where} is called {layer.reads.calls} times, but the core computes a layer once a "
                 "step; give each call a layer of its own"
             )
-        if layer.reads.constants:
+        operation = layer.kind.startswith(OPERATION)
+        if operation and layer.reads.named:
+            return f"{layer.where} is given {listed(layer.reads.named)} by name, which is not supported"
+        if layer.reads.constants and not operation:
             return (
                 f"{layer.where} is called with numbers that are stored in the file, as "
                 f"{listed(layer.reads.constants)}; save the model without, and give a state, or the lengths "
                 "of sequences, to the driver at run time"
             )
-        if layer.kind not in (*RECURRENT, *_MERGERS, "InputLayer", "Nested") and len(self.reads) > 1:
+        several = (*RECURRENT, *_MERGERS, "InputLayer", "Nested")
+        if layer.kind not in several and not operation and len(self.reads) > 1:
             return f"{layer.where} must read one tensor, not {len(self.reads)}"
         return ""
 
@@ -503,16 +509,91 @@ class _Translator:
             layout=self._layout(),
         )
 
+    # Functions of keras.ops
+
+    def _operands(self) -> list[Any]:
+        """What a function is given: names of tensors and of constants, and lists of these."""
+        tensors = iter(self.reads)
+
+        def operand(given: Any, at: str) -> Any:
+            if isinstance(given, list) and any(isinstance(item, dict) for item in given):
+                return [operand(item, f"{at}.{index}") for index, item in enumerate(given)]
+            if is_array(given) or isinstance(given, int | float | list):
+                value = given["config"]["value"] if isinstance(given, dict) else given
+                return self.constant(f"argument {at}", np.asarray(value, dtype=np.float64))
+            return None if given is None else next(tensors)
+
+        return [operand(given, str(at)) for at, given in enumerate(self.layer.reads.arguments)]
+
+    def _operate(self) -> None:
+        operator, attributes = _OPERATIONS[self.layer.kind.removeprefix(OPERATION)]
+        config = self.layer.config
+        given = {name: config[key] for name, key in attributes.items() if config.get(key) is not None}
+        self.node(operator, self._operands(), **given)
+
+    def _join(self) -> None:
+        operator = "stack" if self.layer.kind.endswith("Stack") else "concat"
+        self.node(operator, self._operands()[0], **_axis(self.layer.config))
+
+    def _reduce(self) -> None:
+        config = self.layer.config
+        operator = _REDUCED[self.layer.kind.removeprefix(OPERATION)]
+        keep = int(bool(config.get("keepdims", False)))
+        self.node(operator, self.reads, keepdims=keep, **self._axes_of(config.get("axis")))
+
+    @staticmethod
+    def _axes_of(given: Any) -> dict[str, list[int]]:
+        """The axes that an operation names; all of them if it names none."""
+        return {} if given is None else {"axes": [given] if isinstance(given, int) else list(given)}
+
+    def _squeeze(self) -> None:
+        operator = "squeeze" if self.layer.kind.endswith("Squeeze") else "unsqueeze"
+        self.node(operator, self.reads, **self._axes_of(self.layer.config.get("axis")))
+
+    def _flip(self) -> None:
+        axes = self._axes_of(self.layer.config.get("axis")).get("axes")
+        if axes is None:
+            self._refuse(f"{self.layer.where} must name its axis")
+            return
+        cut = {"starts": [-1], "ends": [-(2**31)], "steps": [-1]}
+        self._moved([("slice", {**{key: value * len(axes) for key, value in cut.items()}, "axes": axes})])
+
+    def _swap(self) -> None:
+        config = self.layer.config
+        self.node("transpose", self.reads, swap=[config["axis1"], config["axis2"]])
+
+    def _split(self) -> None:
+        config = self.layer.config
+        given, axis = config["indices_or_sections"], config.get("axis", 0)
+        if isinstance(given, int):
+            self.node("split", self.reads, [tensor(self.layer.name, at) for at in range(given)], axis=axis)
+            return
+        for at, (start, stop) in enumerate(pairwise([0, *given, 2**31 - 1])):
+            cut: dict[str, Any] = {"starts": [start], "ends": [stop], "axes": [axis], "steps": [1]}
+            self.node("slice", self.reads, tensor(self.layer.name, at), hidden=at > 0, **cut)
+
+    def _pad_axes(self) -> None:
+        config, (source, *value) = self.layer.config, self._operands()
+        before, after = zip(*config["pad_width"], strict=True)
+        more = {"layout": self._layout()} if len(before) == 3 else {}
+        mode = config.get("mode", "constant")
+        self.node("pad", [source, "", *value], pads=[*before, *after], mode=mode, **more)
+
     # Moves
 
     def _get_item(self) -> None:
         """Slices and numbers in brackets; each number takes its axis away."""
-        source, axis = self.reads[0], 0
+        axis = 0
         key = self.layer.reads.arguments[1] if len(self.layer.reads.arguments) > 1 else []
         moves: list[tuple[str, dict[str, Any]]] = []
-        for part in key if isinstance(key, list) else [key]:
+        parts = key if isinstance(key, list) else [key]
+        for at, part in enumerate(parts, start=1):
             if isinstance(part, int):
                 moves.append(("select", {"axis": axis, "index": part}))
+                axis += axis < 0
+                continue
+            if isinstance(part, dict) and part.get("class_name") == "__ellipsis__":
+                axis = at - len(parts)
                 continue
             limits = part.get("config", {}) if isinstance(part, dict) else {}
             start, stop, step = (limits.get(name) for name in ("start", "stop", "step"))
@@ -523,16 +604,20 @@ class _Translator:
                 cut = {"starts": [start or 0], "ends": [2**31 - 1 if stop is None else stop]}
                 moves.append(("slice", {**cut, "axes": [axis], "steps": [step or 1]}))
             axis += 1
-        for at, (operator, attributes) in enumerate(moves or [("identity", {})]):
-            last = at + 1 >= len(moves)
-            name = self.layer.name if last else self._result(f"part {at}")
-            source = self.node(operator, [source], name, hidden=not last, **attributes)
+        self._moved(moves or [("identity", {})])
+
+    def _moved(self, moves: Sequence[tuple[str, dict[str, Any]]]) -> None:
+        """Moves of axes, one after the other."""
+        source = self.reads[0]
+        for at, (operator, attributes) in enumerate(moves, start=1):
+            name = self.layer.name if at == len(moves) else self._result(f"part {at}")
+            source = self.node(operator, [source], name, hidden=at < len(moves), **attributes)
 
 
 def _function_layers() -> dict[str, str]:
     """Activations by their layers, and by the classes of functions of keras.ops."""
     names = [name for name in activations(old=False) if name != "linear"]
-    operations = {"".join(part.capitalize() for part in name.split("_")): name for name in names}
+    operations = {OPERATION + "".join(part.capitalize() for part in name.split("_")): name for name in names}
     return operations | {"ELU": "elu", "LeakyReLU": "leaky_relu"}
 
 
@@ -545,6 +630,44 @@ def _axis(config: dict[str, Any]) -> dict[str, Any]:
     return {"axis": config.get("axis", -1)}
 
 
+_OPERATIONS: dict[str, tuple[str, dict[str, str]]] = {
+    **{name.capitalize(): (name, {}) for name in ALONE},
+    **dict.fromkeys(("Abs", "Absolute"), ("abs", {})),
+    "Add": ("add", {}),
+    "Argmax": ("argmax", {"axis": "axis"}),
+    "BroadcastTo": ("expand", {"shape": "shape"}),
+    "Clip": ("clip", {"min": "x_min", "max": "x_max"}),
+    "Copy": ("identity", {}),
+    **dict.fromkeys(("Divide", "TrueDivide"), ("div", {})),
+    "Einsum": ("einsum", {"equation": "subscripts"}),
+    "Glu": ("glu", {"axis": "axis"}),
+    "Greater": ("greater", {}),
+    "GreaterEqual": ("greaterorequal", {}),
+    "Less": ("less", {}),
+    "LessEqual": ("lessorequal", {}),
+    "LogSoftmax": ("log_softmax", {"axis": "axis"}),
+    "Matmul": ("matmul", {}),
+    "Maximum": ("max", {}),
+    "Minimum": ("min", {}),
+    "Multiply": ("mul", {}),
+    **dict.fromkeys(("Negative", "Neg"), ("neg", {})),
+    "Power": ("pow", {}),
+    "Reshape": ("reshape", {"shape": "newshape"}),
+    "Softmax": ("softmax", {"axis": "axis"}),
+    "StopGradient": ("identity", {}),
+    "Subtract": ("sub", {}),
+    "Take": ("gather", {"axis": "axis"}),
+    "Tile": ("tile", {"repeats": "repeats"}),
+    "Transpose": ("transpose", {"perm": "axes"}),
+    "Where": ("where", {}),
+}
+"""Functions of keras.ops: the operator, and its attributes as the configuration names them."""
+_REDUCED = {
+    **dict.fromkeys(("Amax", "Max"), "reduce_max"),
+    **dict.fromkeys(("Amin", "Min"), "reduce_min"),
+    **dict.fromkeys(("Average", "Mean"), "reduce_mean"),
+    "Sum": "reduce_sum",
+}
 _OF_ALL_LAYERS = ("activity_regularizer", "batch_input_shape", "batch_shape", "dtype", "name", "trainable")
 _LAYERS: dict[str, Callable[[_Translator], None]] = {
     **dict.fromkeys(RECURRENT, _Translator._recurrent),
@@ -559,7 +682,6 @@ _LAYERS: dict[str, Callable[[_Translator], None]] = {
     "Dense": _Translator._dense,
     "Embedding": _Translator._embed,
     "Flatten": _simple("flatten", lambda _: {"start": 1, "end": -1}),
-    "GetItem": _Translator._get_item,
     "GlobalAveragePooling1D": _Translator._over_steps,
     "GlobalMaxPooling1D": _Translator._over_steps,
     "InputLayer": _Translator._input,
@@ -575,5 +697,14 @@ _LAYERS: dict[str, Callable[[_Translator], None]] = {
     "Softmax": _simple("softmax", _axis),
     "TimeDistributed": _Translator._each_step,
     "ZeroPadding1D": _Translator._pad,
+    **{OPERATION + name: _Translator._operate for name in _OPERATIONS},
+    **{OPERATION + name: _Translator._reduce for name in _REDUCED},
+    **dict.fromkeys((OPERATION + "Concatenate", OPERATION + "Stack"), _Translator._join),
+    **dict.fromkeys((OPERATION + "ExpandDims", OPERATION + "Squeeze"), _Translator._squeeze),
+    OPERATION + "Flip": _Translator._flip,
+    OPERATION + "GetItem": _Translator._get_item,
+    OPERATION + "Pad": _Translator._pad_axes,
+    OPERATION + "Split": _Translator._split,
+    OPERATION + "Swapaxes": _Translator._swap,
 }
 """Layers by class, each with what translates it."""

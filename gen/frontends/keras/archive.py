@@ -196,6 +196,8 @@ class Reads:
     """Arguments that are stored beside the layer's weights, as an initial state or a mask."""
     arguments: tuple[Any, ...] = ()
     """What the call was given, as the file has it."""
+    named: tuple[str, ...] = ()
+    """What the call was given by name, but for None."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,7 +289,17 @@ def _new(model: dict[str, Any], weights: Group | None) -> Iterator[KerasLayer]:
         if entry["class_name"] in _MODELS:
             yield from _inside(entry, reads, list(_new(entry, group)))
         else:
-            yield KerasLayer(entry["class_name"], entry["config"], Arrays(group, False), reads)
+            yield KerasLayer(_kind(entry, reads), entry["config"], Arrays(group, False), reads)
+
+
+OPERATION = "ops."
+"""In front of the class of a function of keras.ops."""
+
+
+def _kind(entry: dict[str, Any], reads: Reads) -> str:
+    """The class; of functions of keras.ops with a mark, since layers have the same: Add, Average, Reshape."""
+    operation = reads.arguments and not entry["config"].keys() & {"trainable", "dtype"}
+    return OPERATION * bool(operation) + str(entry["class_name"])
 
 
 _MODELS = ("Functional", "Model", "Sequential")
@@ -334,7 +346,7 @@ def _old(model: dict[str, Any], weights: Group | None) -> Iterator[KerasLayer]:
             ]
             yield from _inside(entry, reads, inner)
             continue
-        yield KerasLayer(entry["class_name"], config, Arrays(group, by_name=True), reads)
+        yield KerasLayer(_kind(entry, reads), config, Arrays(group, by_name=True), reads)
 
 
 def _entries(model: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Reads]]:
@@ -367,16 +379,22 @@ def _reads(nodes: list[Any]) -> Reads:
     stored = [name for each in options for name, value in each.items() if _holds_constants(value)]
     stored += ["inputs"] if _holds_constants(given) else []
     constants = tuple(dict.fromkeys(stored))
-    values, begins = tuple(_results(given)), tuple(_results(states))
-    return Reads(values, begins, len(nodes), masks, constants, tuple(given))
+    named = {name: value for each in options for name, value in each.items() if value is not None}
+    others = [value for name, value in named.items() if name not in ("initial_state", "mask")]
+    values, begins = tuple(_results(given)) or tuple(_results(others)), tuple(_results(states))
+    return Reads(values, begins, len(nodes), masks, constants, tuple(given), tuple(named))
 
 
 def _holds_constants(given: Any) -> bool:
     """Whether an argument has an array of numbers, alone or in a list."""
     if isinstance(given, list | tuple):
         return any(_holds_constants(item) for item in given)
-    kind = given.get("class_name") if isinstance(given, dict) else None
-    return kind in ("__tensor__", "__numpy__")
+    return is_array(given)
+
+
+def is_array(given: Any) -> bool:
+    """Whether an argument is an array of numbers."""
+    return isinstance(given, dict) and given.get("class_name") in ("__tensor__", "__numpy__")
 
 
 def _results(given: Any) -> Iterator[ArchiveResult]:

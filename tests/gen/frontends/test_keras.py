@@ -442,9 +442,11 @@ def test_batch_norm_along_the_steps_is_refused(tmp_path: Path) -> None:
     assert "works along axis 1" in stays_outside(tmp_path / "model.keras")
 
 
-def functional(tmp_path: Path, suffix: str, build: Any, inputs: int | None = INPUTS) -> tuple[Any, Path]:
+def functional(
+    tmp_path: Path, suffix: str, build: Any, inputs: int | None = INPUTS, steps: int | None = None
+) -> tuple[Any, Path]:
     """Save a functional model with random weights; ``build`` makes its output from its input."""
-    start = keras.Input((None, inputs) if inputs else (None,))
+    start = keras.Input((steps, inputs) if inputs else (steps,))
     model = keras.Model(start, build(start))
     rng = np.random.default_rng(0)
     model.set_weights([rng.normal(size=w.shape) * 0.5 for w in model.get_weights()])
@@ -478,6 +480,61 @@ BRANCHES = {
     "backward_half": lambda x: L.Dense(3)(L.Bidirectional(L.LSTM(5, **ALL), merge_mode=None)(x)[1]),
     "halves": lambda x: L.Concatenate()(L.Bidirectional(L.LSTM(5, **ALL), merge_mode=None)(x)[::-1]),
 }
+
+
+ARRAY = np.arange(1, INPUTS + 1, dtype=np.float32)
+OPERATIONS = {
+    "a layer's argument by name": lambda v, ops: L.Dense(2)(inputs=v),
+    "absolute": lambda v, ops: ops.absolute(v) + abs(v - 0.1),
+    "amax": lambda v, ops: ops.amax(v, 1),
+    "an array": lambda v, ops: v * ARRAY + ops.convert_to_tensor(ARRAY),
+    "average": lambda v, ops: ops.average(v, axis=1),
+    "clip": lambda v, ops: ops.clip(v, -0.3, 0.2),
+    "concatenate": lambda v, ops: ops.concatenate([v, 2 * v, v[..., 1:3], v[..., 2:][:, :, :1]], axis=-1),
+    "copies": lambda v, ops: ops.stop_gradient(ops.copy(v)),
+    "divide": lambda v, ops: ops.divide(v / 4, 2),
+    "einsum": lambda v, ops: ops.einsum("btf,gf->btg", v, np.outer(ARRAY[:2], ARRAY)),
+    "flip": lambda v, ops: L.Dense(3)(ops.flip(v, axis=-1)),
+    "glu": lambda v, ops: ops.glu(v, axis=-1),
+    "leaky": lambda v, ops: ops.leaky_relu(v, negative_slope=0.3),
+    "matmul": lambda v, ops: ops.matmul(v, np.outer(ARRAY, ARRAY[:2])),
+    "max": lambda v, ops: ops.max(v, axis=1),
+    "maximum": lambda v, ops: ops.maximum(v, 0.1) - ops.maximum(-0.1, v),
+    "mean": lambda v, ops: v - ops.mean(v, axis=-1, keepdims=True),
+    "minimum": lambda v, ops: ops.minimum(0.1, v),
+    "minus": lambda v, ops: 1 - v,
+    "negative": lambda v, ops: -ops.negative(v - 3),
+    "plus": lambda v, ops: ops.add(1 + v, 0.5),
+    "power": lambda v, ops: v**2 + ops.square(v) - ops.power(v, 2),
+    "reshape": lambda v, ops: ops.reshape(ops.reshape(v, (-1, STEPS, 2, 2)), (-1, STEPS, 4)),
+    "split": lambda v, ops: ops.split(v, 2, axis=-1)[1] * ops.split(v, [1, 3], axis=-1)[1],
+    "squeeze": lambda v, ops: ops.squeeze(ops.expand_dims(v, -1), -1),
+    "sum": lambda v, ops: ops.sum(v, axis=1),
+    "swap": lambda v, ops: ops.transpose(ops.swapaxes(v, 1, 2), (0, 2, 1)),
+    "take": lambda v, ops: ops.take(v, [2, 0], axis=-1),
+    "times": lambda v, ops: ops.multiply(2, v) * 3,
+    "where": lambda v, ops: ops.where(v > 0, v, 0.1 * v) + ops.where(ops.less(v, 0.2), v, 0.2),
+}
+
+
+def _behind(x: Any, operate: Any) -> Any:
+    """A layer, and functions of keras.ops behind it."""
+    return operate(L.LSTM(INPUTS, **ALL)(x), keras.ops)
+
+
+@pytest.mark.parametrize(("name", "suffix"), in_both(sorted(OPERATIONS)))
+def test_functions_are_read_with_all_their_arguments(name: str, suffix: str, tmp_path: Path) -> None:
+    check(*functional(tmp_path, suffix, lambda x: _behind(x, OPERATIONS[name]), steps=STEPS))
+
+
+def test_zeros_in_front_by_a_function(tmp_path: Path) -> None:
+    check(
+        *functional(
+            tmp_path,
+            ".keras",
+            lambda x: L.LSTM(5, **ALL)(L.Conv1D(3, 3)(keras.ops.pad(x, [[0, 0], [2, 0], [0, 0]]))),
+        )
+    )
 
 
 @pytest.mark.parametrize(("name", "suffix"), in_both(sorted(BRANCHES)))
@@ -557,6 +614,16 @@ def _encoder(x: Any) -> Any:
             lambda x: L.GRU(5)(x, initial_state=keras.ops.ones((3, 5))),
             "numbers that are stored in the file, as initial_state",
         ),
+        (
+            lambda x: _behind(x, lambda v, ops: ops.average(v, -1, np.ones(INPUTS, "f"))),
+            "is given weights by name",
+        ),
+        (lambda x: _behind(x, lambda v, ops: ops.flip(v)), "must name its axis"),
+        (
+            lambda x: _behind(x, lambda v, ops: keras.src.ops.numpy.Add()(v, x2=v)),
+            "is given x2 by name",
+        ),
+        (lambda x: _behind(x, lambda v, ops: ops.sign(v)), r"'sign' \(ops.Sign\), which reads"),
         (
             lambda x: L.LSTM(5)(x, mask=np.array([[True] * 4 + [False] * 3] * 3)),
             "numbers that are stored in the file, as mask",
