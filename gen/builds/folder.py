@@ -2,11 +2,16 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+if sys.platform != "win32":
+    import fcntl
 
 from rtlstm.fpga.implementation import Implementation
 from rtlstm.gen.builds.command_options import DEFAULT_SEEDS
@@ -88,17 +93,19 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
 def new_folder(target: Path) -> Iterator[Path]:
     """Give a new folder that replaces ``target`` when the block ends without an error.
 
-    After an error or an interrupt, ``target`` is unchanged and the new folder is removed.
-    ``target`` must have passed :func:`check_target`.
+    After an error or an interrupt, ``target`` is unchanged and the new folder is removed; what a killed
+    process left is removed by the next one. ``target`` must have passed :func:`check_target`.
 
     Raises BuildError if the files cannot be written.
     """
     made = [path for path in target.parents if not path.exists()]
     work = _beside(target, "new")
     try:
+        _clear(target)
         work.mkdir(parents=True)
-        yield work
-        _swap(work, target)
+        with _locked(work):
+            yield work
+            _swap(work, target)
     except BaseException as error:
         shutil.rmtree(work, ignore_errors=True)
         if target.exists():
@@ -118,6 +125,33 @@ def new_folder(target: Path) -> Iterator[Path]:
 
 def _beside(target: Path, kind: str) -> Path:
     return target.parent / f".{target.name}.{os.getpid()}.{kind}"
+
+
+def _clear(target: Path) -> None:
+    """Remove what killed processes left: folders that nobody writes, and the old one beside a whole build."""
+    for left in [*target.parent.glob(".*")]:
+        named = re.fullmatch(r"\.(.*)\.\d+\.(new|old)", left.name)
+        if named is None or named[1] != target.name:
+            continue
+        with suppress(OSError), _locked(left) as alone:  # Another may remove it, too.
+            if target.exists() if named[2] == "old" else alone:
+                shutil.rmtree(left, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Lock a folder until the block or the process ends; give whether it is known that nobody else has."""
+    if sys.platform == "win32":
+        yield False
+        return
+    alone, descriptor = False, os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # Another has it, or the file system has no locks.
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            alone = True
+        yield alone
+    finally:
+        os.close(descriptor)
 
 
 def _swap(work: Path, target: Path) -> None:
