@@ -61,6 +61,8 @@ def open_file(path: Path) -> BufferedReader:
     kind = _KINDS.get(stat.S_IFMT(path.stat().st_mode))
     if kind is not None:
         raise OSError(errno.EINVAL, f"it is {kind}, not a regular file; copy its content into one", str(path))
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a folder, not a file", str(path))
     return path.open("rb")
 
 

@@ -734,9 +734,8 @@ def _read_fields(path: Path) -> dict[str, Any]:
             f"{folder} is not a build folder: it {what}; make one with 'rtlstm generate MODEL -o DIR'"
         ) from None
     except (OSError, ValueError, RecursionError) as error:  # RecursionError: it nests too deep
-        raise BuildError(
-            f"{path} cannot be read as JSON: {error}; the build is damaged: generate it again"
-        ) from None
+        why = f": {error.strerror or error}" if isinstance(error, OSError) else f" as JSON: {error}"
+        raise BuildError(f"{path} cannot be read{why}; the build is damaged: generate it again") from None
     return fields if isinstance(fields, dict) else {}
 
 

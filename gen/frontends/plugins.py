@@ -1,5 +1,6 @@
 """Front ends of other packages, which are tried before those of rtlstm."""
 
+import re
 import reprlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +21,9 @@ FileKind = Literal["onnx", "keras", "safetensors", "torch", "torchscript", "expo
 _OTHER_SUFFIXES = (".safetensors", ".pt", ".pth", ".v", ".bin", ".tflite")
 # Field 1 of an ONNX ModelProto, ir_version, 3 (2017) or later.
 _ONNX_START = tuple(bytes((0x08, version)) for version in range(3, 32))
-_SUPPORTED = (
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+"""Bytes that a text has not."""
+SUPPORTED = (
     "give an ONNX, Keras, safetensors, TFLite, TorchScript, .pt2 or .nam file, or a PyTorch state dict"
 )
 
@@ -32,9 +35,9 @@ def detect(path: Path) -> FileKind:
     """
     try:
         if path.is_dir():
-            raise ModelError(f"a model must be a file, but this is a directory; {_SUPPORTED}")
+            raise ModelError(f"a model must be a file, but this is a directory; {SUPPORTED}")
         if not path.exists():
-            raise ModelError(f"there is no such file; {_SUPPORTED}")
+            raise ModelError(f"there is no such file; {SUPPORTED}")
         with open_file(path) as file:
             return _detect(file, path)
     except OSError as error:
@@ -49,7 +52,7 @@ def _detect(file: BufferedReader, path: Path) -> FileKind:
     """
     size, head = path.stat().st_size, file.read(4096)
     if not head:
-        raise ModelError(f"the file is empty; {_SUPPORTED}")
+        raise ModelError(f"the file is empty; {SUPPORTED}")
     # The size of a header, which the file has, and then JSON's first letter.
     if head[8:9] == b"{" and 2 <= int.from_bytes(head[:8], "little") <= size - 8:
         return "safetensors"
@@ -63,14 +66,14 @@ def _detect(file: BufferedReader, path: Path) -> FileKind:
         return "keras"
     if path.suffix == ".nam":
         return "nam"
-    if head.lstrip()[:1] in (b"{", b"[", b"<") or path.suffix in (".py", ".txt", ".json", ".md"):
-        raise ModelError(f"the file is text, not a model; {_SUPPORTED}")
     if head.startswith(b"\x93NUMPY") or path.suffix in (".npy", ".npz"):
-        raise ModelError(f"the file holds arrays of NumPy's, not a model; {_SUPPORTED}")
+        raise ModelError(f"the file holds arrays of NumPy's, not a model; {SUPPORTED}")
     if path.suffix in _OTHER_SUFFIXES and not head.startswith(_ONNX_START):
         raise ModelError(
-            f"the file's name says {path.suffix}, but it is no such model, or is damaged; {_SUPPORTED}"
+            f"the file's name says {path.suffix}, but it is no such model, or is damaged; {SUPPORTED}"
         )
+    if not _CONTROL.search(head):
+        raise ModelError(f"the file is text, not a model; {SUPPORTED}")
     return "onnx"
 
 
@@ -101,8 +104,8 @@ def _detect_zip(path: Path) -> FileKind:
     if any(name.endswith("data.pkl") for name in lower):
         return "torch"
     if names and all(name.endswith(".npy") for name in names):
-        raise ModelError(f"the file holds arrays of NumPy's, not a model; {_SUPPORTED}")
-    raise ModelError(f"the archive holds no model; {_SUPPORTED}")
+        raise ModelError(f"the file holds arrays of NumPy's, not a model; {SUPPORTED}")
+    raise ModelError(f"the archive holds no model; {SUPPORTED}")
 
 
 @dataclass(frozen=True, kw_only=True)

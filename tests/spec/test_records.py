@@ -134,6 +134,10 @@ def test_bad_manifests_are_refused(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(BuildError, match=message):
             Manifest.load(tmp_path)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(BuildError, match=r"manifest.json cannot be read: it is a folder, not a file; the"):
+        Manifest.load(tmp_path)
 
 
 def test_a_cell_that_does_not_read_h_needs_no_recurrent_weights():

@@ -11,6 +11,7 @@ import numpy as np
 
 from rtlstm.gen.frontends.arrays import fresh, import_extra, listed, one_error
 from rtlstm.gen.frontends.graph import Wiring
+from rtlstm.gen.frontends.plugins import SUPPORTED
 from rtlstm.gen.frontends.reading import IntegerRows
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import MAX_COMPUTED, Budget
@@ -317,10 +318,10 @@ def load_onnx(path: Path) -> Any:
     onnx = import_extra("onnx", "onnx")
     unreadable = "must be an ONNX model, but it is not one (or is damaged)"
     # protobuf's own classes differ between its versions
-    with one_error(f"{unreadable}: {{line}}", Exception):
+    with one_error(f"{unreadable}: {{line}}; {SUPPORTED}", Exception):
         model = onnx.load_model(str(path), load_external_data=False)
     if not model.graph.node and not model.graph.output:
-        raise ModelError(f"{unreadable}: it holds no graph")
+        raise ModelError(f"{unreadable}: it holds no graph; {SUPPORTED}")
     beside = "keeps its weights in another file that cannot be read; put that file beside it: {line}"
     with one_error(beside, Exception):
         _load_external(onnx, model, path.parent)

@@ -365,7 +365,7 @@ def test_upstream_stays_outside(path):
 def test_output_cuts_before_an_unsupported_operator(path):
     nodes = [node("MatMul", "s w", "logits"), node("Exp", "logits", "out")]
     after_lstm(path, nodes, [const("w", rand(H, O))])
-    refused(path, r"Exp node 'exp'.*not supported.*MatMul.*`output='logits'`")
+    refused(path, r"Exp node 'exp'.*not supported; .*`output='logits'`; docs/models.md lists")
     result = read_model(path, ReadOptions(output="logits"))
     assert result.report.output == "logits" and result.network.outputs == O
     assert [entry.name for entry in result.report.outside] == ["exp"]
@@ -592,7 +592,9 @@ def test_old_opset(path):
         (None, "there is no such file"),
         (b"", "the file is empty"),
         (b"\x00\xff garbage" * 9, "must be an ONNX model"),
+        (b"\x00\xff garbage" * 9, "; give an ONNX, Keras, safetensors"),
         (b"{}", "the file is text"),
+        (b"hi", "the file is text, not a model; give an ONNX, Keras, safetensors"),
         (b"\x89HDF\r\n\x1a\n", "Keras"),
         (b"PK\x03\x04", "damaged archive"),
     ],
