@@ -176,12 +176,10 @@ def _alone(part: str) -> Field:
 
 def _widths(found: Found) -> list[Found]:
     now = found["output"]["rms_error"]
-    return [each | {"now": now} for each in found["widths"]]
+    return [each | {"now": now} for each in found["widths"] if not each["refusal"]]
 
 
 def _changed_error(each: Found) -> str:
-    if each["rms_error"] is None:
-        return "cannot be built"
     about = "" if each["measured"] else "about "
     return f"{each['now']:.3g} -> {about}{each['rms_error']:.3g}"
 
@@ -200,11 +198,11 @@ def _cost(name: str) -> Field:
 def _refused(found: Found) -> str | None:
     """Say why the widths that cannot be built cannot."""
     refused = [f"{each['flag']}: {each['refusal']}" for each in found["widths"] if each["refusal"]]
-    return "\n".join(refused) or None
+    return "\n".join(["Widths that cannot be built:", *refused]) if refused else None
 
 
 def _relative(each: Found) -> str | None:
-    if each["rms_error"] is None or not each["now"]:
+    if not each["now"]:
         return None
     return f"{round(100 * (each['rms_error'] / each['now'] - 1)):+d} %"
 
