@@ -28,7 +28,7 @@ from rtlstm.explore.page import render_page
 from rtlstm.explore.request import SearchOptions, SpaceOptions
 from rtlstm.gen.frontends import read_model
 from rtlstm.gen.frontends.reading import ReadOptions
-from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.calibration import Calibration, explained
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.files import write_file
 from rtlstm.spec.layout import Pad, is_front, sequences_first
@@ -180,7 +180,8 @@ class Given:
         check_boards(read.network, space)
         self._name = default_name(read.network, read.report)
         state = read.calibration_state(x, first)
-        data = Calibration.of(read.network, x, valid, state, first, self._pad_of(valid))
+        with explained(read.report.front):
+            data = Calibration.of(read.network, x, valid, state, first, self._pad_of(valid))
         padded = valid is not None
         if evaluation is not None:
             arrays = load_arrays(evaluation, "the evaluation data")

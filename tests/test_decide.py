@@ -430,6 +430,17 @@ def test_what_cannot_be_decided_is_refused_with_a_way_out(tmp_path: Path) -> Non
     split = Network(name="n", layers=(lstm(3, 5), dense(5, 5)), parts=parts)
     with pytest.raises(ConfigurationError, match=r"has 2 \(a, b\); choose one with `output`"):
         make(split)
+    calls = {
+        "scores": lambda net, x: net.a(net.lstm(x)[0]).softmax(-1),
+        "b": lambda net, x: net.b(net.lstm(x)[0]),
+    }
+    layers = {"lstm": torch.nn.LSTM(3, 5), "a": torch.nn.Linear(5, 2), "b": torch.nn.Linear(5, 3)}
+    model = nets.Net(lambda net, x: {key: call(net, x) for key, call in calls.items()}, **layers).eval()
+    with pytest.raises(ConfigurationError, match=r"has 2 \(scores, b\); choose one with `output`"):
+        make(model)
+    for name, outputs in (("scores", 2), ("b", 3)):
+        build = make(model, output=name)
+        assert build.manifest.decides and build.manifest.layers[-1].outputs == outputs
     for wrong in ("soft", "top", "top0", "top17"):
         with pytest.raises(
             ConfigurationError, match=f"`decide` must be argmax, softmax, or top1 to top16, not '{wrong}'"

@@ -14,7 +14,7 @@ from rtlstm.gen.builds.compiled import Build, check_alone, device_folder
 from rtlstm.gen.builds.hardware import device_settings, table_settings
 from rtlstm.gen.frontends import ReadOptions, read_if_needed
 from rtlstm.gen.frontends.arrays import first_line
-from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.calibration import Calibration, explained
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats
 from rtlstm.host.device import refuse_spatial
 from rtlstm.host.embeddings import Embedding
@@ -157,7 +157,8 @@ def prepare(
         swapped = form.batch_first and x is not None and (table is not None or x.ndim == 3)
         if x is not None and calibration_state is None:
             calibration_state = read.calibration_state(x, swapped)
-        data = Calibration.given(network, x, calibration_lengths, calibration_state, swapped or None, pad)
+        with explained(read.report.front):
+            data = Calibration.given(network, x, calibration_lengths, calibration_state, swapped or None, pad)
         step("choose formats", 1)
         found = choose_formats(
             network,

@@ -17,7 +17,7 @@ from rtlstm.gen.builds.report_html import render_report, write_report
 from rtlstm.gen.builds.widths import Made, Widths, conclude_widths
 from rtlstm.gen.frontends import ReadOptions, read_if_needed
 from rtlstm.gen.frontends.reading import ReadResult
-from rtlstm.gen.quantise.calibration import Calibration, repeat_state
+from rtlstm.gen.quantise.calibration import Calibration, explained, repeat_state
 from rtlstm.host.embeddings import load_tables
 from rtlstm.host.state import read_initial_state
 from rtlstm.sim.reference import run_float
@@ -103,9 +103,10 @@ def measure_build(
                 begin = read.calibration_state(given, batch_first)
             its_pad: Pad = "back" if calibration_lengths is None else pad
             order = manifest.batch_first
-            data = Calibration.given(
-                read.network, given, calibration_lengths, begin, batch_first, its_pad, order
-            )
+            with explained(read.report.front):
+                data = Calibration.given(
+                    read.network, given, calibration_lengths, begin, batch_first, its_pad, order
+                )
         found = _with_widths(found, report, manifest, network, read, data, samples, progress)
     said = (_GIVEN_STATES,) * (state is not None) + (_OF_SCORES,) * manifest.decides
     found = found.replace(remarks=(*found.remarks, *said))

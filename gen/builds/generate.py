@@ -48,7 +48,7 @@ from rtlstm.gen.builds.report_html import render_report
 from rtlstm.gen.frontends.reading import InitialState, ModelReport
 from rtlstm.gen.ip import IpPaths
 from rtlstm.gen.ip.files import Vectors, bill_of_materials, c_header, ip_files
-from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.calibration import Calibration, explained
 from rtlstm.gen.quantise.plan import Trial
 from rtlstm.gen.quantise.quantiser import (
     QuantizationSettings,
@@ -296,15 +296,16 @@ class BuildRequest:
         """Return the calibration data. Raises InputError if they do not fit the network."""
         if self.trained is not None:
             return self.trained.calibration
-        return Calibration.given(
-            self.network,
-            self.calibration,
-            self.calibration_lengths,
-            self.calibration_state,
-            self.batch_first,
-            self.pad,
-            self.model_batch_first,
-        )
+        with explained("" if self.source is None else self.source.front):
+            return Calibration.given(
+                self.network,
+                self.calibration,
+                self.calibration_lengths,
+                self.calibration_state,
+                self.batch_first,
+                self.pad,
+                self.model_batch_first,
+            )
 
 
 @dataclass(frozen=True)

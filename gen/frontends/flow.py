@@ -705,16 +705,24 @@ class Flow:
         several = {"input_parts": widths} if len(widths) > 1 else {}
         return Network(name=name, layers=layers, frames=frames, window=window, parts=parts, **several)
 
-    def _window(self, inputs: Mapping[str, Source]) -> tuple[Window, tuple[Source, ...]]:
-        """The steps around each that the layers read, and all inputs in the order in which they stand."""
-        around = next((source.around for source in _behind(self.terms) if source.around), {})
-        if not around:
-            return (0, 0), tuple(inputs.values())
-        if len(inputs) > 1 or self.pace.every > 1:
+    def check_ahead(self, inputs: int) -> None:
+        """Refuse what cannot be read together with steps ahead."""
+        if self._around and (inputs > 1 or self.pace.every > 1):
             raise ModelError(
                 "a convolution that reads steps ahead must be of a model with one input and without strides; "
-                "end the model before the other layers, with `output`"
+                "end before the strides, or before the inputs meet, with `output`"
             )
+
+    @property
+    def _around(self) -> Mapping[int, Source]:
+        return next((source.around for source in _behind(self.terms) if source.around), {})
+
+    def _window(self, inputs: Mapping[str, Source]) -> tuple[Window, tuple[Source, ...]]:
+        """The steps around each that the layers read, and all inputs in the order in which they stand."""
+        self.check_ahead(len(inputs))
+        around = self._around
+        if not around:
+            return (0, 0), tuple(inputs.values())
         before, after = -min(around), max(around)
         return (before, after), tuple(around[0].later(steps) for steps in range(-before, after + 1))
 

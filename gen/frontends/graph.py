@@ -137,7 +137,7 @@ class Words:
     end: str
     """What ``output`` names: "a tensor", "a node or module"."""
     supported: str = ""
-    """What may stand around a recurrent layer, for the refusal of something else."""
+    """What may stand around a recurrent layer, of which the refusal of something else names the like."""
     needed: str = "a recurrent layer, or one with weights, on the way to its output"
     """What a model must have."""
     split: str = ""

@@ -4,6 +4,7 @@ It alone decides where the core begins and ends, what is a state, and what is le
 """
 
 import contextlib
+import difflib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,6 +40,7 @@ from rtlstm.gen.frontends.layers import (
 from rtlstm.gen.frontends.loops import join_loops
 from rtlstm.gen.frontends.plugins import offered
 from rtlstm.gen.frontends.reading import (
+    LEFT_BEFORE,
     LOOKED_UP,
     ROWS_READ,
     ReadOptions,
@@ -150,8 +152,9 @@ def _read(
         return alone.read()
     refusal: ModelError | None = None
     tries: tuple[dict[str, Any], ...] = ({"names": names}, {"names": names, "still": True}, {})
+    given = _given_widths(options.input_widths, names)
     for how in tries:
-        widths = _given_widths(options.input_widths, names)
+        widths = dict(given)
         for _ in names:
             trial = ReportBuilder(report.source)
             trial.take_all(report)
@@ -159,13 +162,14 @@ def _read(
             readers.append(reader)
             try:
                 network = reader.read()
+                reader.check_declared(given)
             except WidthError as error:
                 refusal = refusal or ModelError(str(error))
                 shown = [name for name, source in reader.inputs.items() if source is error.source]
                 if not shown or shown[0] in widths:
                     break
                 widths[shown[0]] = error.width
-            except WeightsError:
+            except (WeightsError, _DeclaredError):
                 raise
             except ModelError as error:
                 refusal = refusal or error
@@ -176,14 +180,26 @@ def _read(
     raise refusal or ModelError("must have an input")
 
 
+class _DeclaredError(ModelError):
+    """The model declares another width of an input than the caller gives."""
+
+    def __init__(self, name: str, width: int, given: int) -> None:
+        super().__init__(
+            f"input {name!r} has {width} features in the model, but {given} are given, by data or "
+            "`input_widths`; give each input what is its, or leave the width out"
+        )
+
+
 def _given_widths(given: Sequence[str], names: Sequence[str]) -> dict[str, int]:
     """The widths of inputs that the caller gives."""
     found = {}
     for text in given:
         name, _, width = text.rpartition(":")
-        if name not in names or not (width.isascii() and width.isdecimal() and 0 < int(width) < 2**31):
+        if not (width.isascii() and width.isdecimal() and 0 < int(width) < 2**31):
+            raise ModelError(f"`input_widths` must be NAME:WIDTH, not {text!r}")
+        if name not in names:
             raise ModelError(
-                f"`input_widths` must be NAME:WIDTH, of the inputs {listed(names)}, not {text!r}"
+                f"data by name and `input_widths` must be of the inputs {listed(names)}, not {name!r}"
             )
         found[name] = int(width)
     return found
@@ -219,7 +235,7 @@ class _Reader:
             for output in graph.outputs:
                 self.names.setdefault(self._before_classes(output), graph.names.get(output, output))
         else:
-            self.names[self._named_end(options.output)] = options.output
+            self.names[self._before_classes(self._named_end(options.output))] = options.output
         self.targets = list(self.names)
         self.chosen = options.output is not None
         self.needed = graph.ancestors(self.targets)
@@ -291,11 +307,23 @@ class _Reader:
         recurrent = tuple(filter(is_recurrent, nodes))
         return Found(self.graph, self.begin, self._input_order(), self.known, self.ends, recurrent)
 
+    def check_declared(self, given: Mapping[str, int]) -> None:
+        """Refuse widths of inputs that are not those that the model declares."""
+        for name, width in given.items():
+            value, shape = self.known.get(name), self.graph.shape(name)
+            order = self._shown(value.axes.tags) if isinstance(value, Value) else ()
+            declared = shape[order.index("F")] if "F" in order and len(order) == len(shape) else None
+            if declared is not None and declared != width:
+                raise _DeclaredError(name, declared, width)
+
     def _input_order(self) -> tuple[str, ...]:
         """The axes of the core's input, as its layers have shown them."""
+        return self._shown(self.input_tags)
+
+    def _shown(self, tags: Sequence[str]) -> tuple[str, ...]:
         axes = (value.axes for value in self.known.values() if isinstance(value, Value))
         shown = dict(pair for each in axes for pair in each.shown)
-        return tuple(shown.get(tag, tag) for tag in self.input_tags)
+        return tuple(shown.get(tag, tag) for tag in tags)
 
     # What to read
 
@@ -375,6 +403,8 @@ class _Reader:
             self._leave_others()
             return
         used = [index for index in found if index in self.needed]
+        if not used and any(nodes[index].operator in WEIGHTED for index in self.needed):
+            return  # What is asked for stands in front of them.
         if not used:
             raise ModelError(
                 f"output {listed(self.targets)} does not depend on {graph.words.begin}; it has {names}"
@@ -697,6 +727,7 @@ class _Reader:
         if not isinstance(found, Value):
             return False
         flow = found.flow
+        flow.check_ahead(1)
         if not (flow.layers or flow.relu or not flow.plain or self.embeddings or self._only_moved(nodes)):
             return False
         for index in self.first if whole else ():
@@ -728,7 +759,7 @@ class _Reader:
 
     def _note_outside(self, nodes: list[Node], end: str, told: str) -> None:
         if nodes:
-            note = f"{len(nodes)} nodes before {end} stay outside of the core{told}{self.front_problem}"
+            note = f"{len(nodes)} nodes before {end}{LEFT_BEFORE}{told}{self.front_problem}"
             self.report.note("; ".join(filter(None, [note, self.graph.words.split])))
 
     def _begin_at(self, tensor: str, upstream: set[int]) -> None:
@@ -955,8 +986,9 @@ class _Reader:
     def _unsupported(self, step: Step) -> str:
         node = step.node
         tensor = next(name for name, value in zip(node.inputs, step.inputs, strict=True) if value is not None)
-        supported = self.graph.words.supported
-        text = node.attributes.get("advice") or f"supported are {supported}"
+        similar = listed(difflib.get_close_matches(node.kind, self.graph.words.supported.split(", ")))
+        others = "docs/models.md lists what is" + f", such as {similar}" * bool(similar)
+        text = node.attributes.get("advice", "")
         if node.operator in _CLASSES:
             text = "the host computes it, of the scores that a model ends in"
         front = all(value.flow.before for value in step.values) and self.first
@@ -970,7 +1002,8 @@ class _Reader:
         else:
             leave = f"to leave it outside of the core, end at `output={(self._last_end(node) or tensor)!r}`"
         separator = ":" if node.attributes.get("advice") else ";"
-        return f"{node.where}, which reads {tensor!r}, is not supported{separator} {text}; {leave}"
+        said = "; ".join([text, leave] if text else [leave, others])
+        return f"{node.where}, which reads {tensor!r}, is not supported{separator} {said}"
 
     def _recurrent(self, step: Step) -> Applied:
         value, encoder = step.inputs[0], encoder_of(self.graph, step.node)

@@ -180,6 +180,9 @@ LOOKED_UP = "looked up before the network"
 ROWS_READ = "the network reads its rows, which a build has as embeddings.npz"
 """What becomes of a table, unless the core looks up; a note on one ends with the latter."""
 
+LEFT_BEFORE = " stay outside of the core"
+"""What a note says of nodes in front of the core: its input is not the model's."""
+
 InitialState = tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]]
 """h and c of each layer, ``(units,)``, in which a model begins."""
 
@@ -292,6 +295,13 @@ class ModelReport(Record):
     def outside(self) -> tuple[NodeReport, ...]:
         """The nodes whose work stays with the caller."""
         return tuple(node for node in self.nodes if node.role == "outside")
+
+    @property
+    def front(self) -> str:
+        """Why the core's input is not the model's, and what to do, for a refusal of data; empty if it is."""
+        notes = [note for note in self.notes if LEFT_BEFORE in note]
+        because = "give what the model computes where the core begins, because "
+        return "".join(because + note for note in notes[:1])
 
     @property
     def decides(self) -> bool:

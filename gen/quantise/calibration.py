@@ -1,5 +1,7 @@
 """Calibration data: typical inputs, and the length and initial state of each sequence."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -17,6 +19,19 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.tools.cache import digest
 
 Floats = NDArray[np.float64]
+
+
+class AxesError(InputError):
+    """Data have other axes or features than a network reads."""
+
+
+@contextmanager
+def explained(front: str) -> Iterator[None]:
+    """Say why a network reads other data than its model, if there is a reason and they are refused."""
+    try:
+        yield
+    except AxesError as error:
+        raise InputError(f"{error}; {front}" if front else str(error)) from None
 
 
 def repeat_state(begin: FloatState | None, sequences: int) -> FloatState | None:
@@ -249,7 +264,7 @@ def check_sequences(
         axes = "N, T" if batch_first else "T, N"
         turn = values.ndim == 3 and values.shape[1] == inputs
         hint = "; if features stand before steps, transpose them: numpy.swapaxes(x, -1, -2)" * turn
-        raise InputError(
+        raise AxesError(
             f"{name} must be (T, {inputs}) or ({axes}, {inputs}) and not empty, not {given}{hint}"
         )
     if batched and batch_first:

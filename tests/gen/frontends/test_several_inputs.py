@@ -8,7 +8,7 @@ from support.refusals import refused
 import rtlstm
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.errors import InputError
+from rtlstm.spec.errors import InputError, ModelError
 
 N, T, I, S, H = 3, 6, 4, 2, 5  # noqa: E741
 FIRST = {"batch_first": True}
@@ -101,7 +101,13 @@ def test_widths_that_a_module_does_not_tell(tmp_path):
         module, calibration={"x": given[0].numpy(), "other": given[1].numpy()}, folder=tmp_path / "b"
     )
     assert build.manifest.input_parts == whole.input_parts
-    refused(module, "must be NAME:WIDTH, of the inputs x, other", ReadOptions(input_widths=("y:4",)))
+    refused(module, "must be NAME:WIDTH, not 'x4'", ReadOptions(input_widths=("x4",)))
+    refused(module, "must be of the inputs x, other, not 'y'", ReadOptions(input_widths=("y:4",)))
+    wrong = "input 'x' has 4 features in the model, but 2 are given"
+    refused(tmp_path / "net.pt2", wrong, ReadOptions(input_widths=("x:2", "other:4")))
+    swapped = {"x": given[1].numpy(), "other": given[0].numpy()}
+    with pytest.raises(ModelError, match=wrong):
+        rtlstm.compile(tmp_path / "net.pt2", calibration=swapped, folder=tmp_path / "b")
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from support.quick import quick
 from support.torch_forms import in_form
 
 import rtlstm
-from rtlstm.gen.frontends import read_model
+from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.errors import ConfigurationError, InputError
+from rtlstm.spec.errors import ConfigurationError, InputError, ModelError
 from rtlstm.spec.layout import windows
 from rtlstm.spec.manifest import Manifest
 
@@ -111,6 +111,40 @@ def test_a_build_makes_the_windows(tmp_path: Path) -> None:
         np.testing.assert_array_equal(in_front[at, T - length :], shorter[at, :length])
     assert Manifest.load(build.folder).window == (1, 1)
     assert build.manifest.step_width == INPUTS
+
+
+def pooled(net: Any, x: Any) -> Any:
+    """The core cannot compute strides behind steps ahead: they stand before it."""
+    return net.lstm(net.pool(net.conv(x.transpose(1, 2))).transpose(1, 2))[0]
+
+
+def thinned(net: Any, x: Any) -> Any:
+    return net.causal(net.conv(x.transpose(1, 2)))
+
+
+def test_strides_behind_steps_ahead(tmp_path: Path) -> None:
+    """They and the convolution stay outside, and say so where data of the model are given."""
+    torch.manual_seed(0)
+    parts = {"conv": nn.Conv1d(INPUTS, 4, 3, padding=1), "pool": nn.Conv1d(4, 4, 2, stride=2)}
+    module = nets.Net(pooled, **parts, lstm=nn.LSTM(4, H, batch_first=True)).eval()
+    read = read_model(module)
+    assert read.network.inputs == 4 and "reads steps ahead must be of a model" in read.report.front
+    with pytest.raises(
+        InputError, match=r"must be \(T, 4\).* where the core begins, because .* stay outside.*rtlstm.split"
+    ):
+        rtlstm.compile(module, calibration=data(), folder=tmp_path / "build")
+    inside = module.pool(module.conv(torch.as_tensor(data()).transpose(1, 2))).transpose(1, 2)
+    build = rtlstm.compile(module, calibration=inside.detach().numpy(), quick=True, folder=tmp_path / "build")
+    assert np.abs(build.run(inside.detach().numpy())[0] - wanted(module, data())).max() < 1e-3
+    # Without a recurrent layer behind it, the way out is to end at the convolution; so it is with one.
+    alone = nets.Net(thinned, conv=parts["conv"], causal=nn.Conv1d(4, 2, 1, stride=2)).eval()
+    with pytest.raises(ModelError, match="end before the strides, or before the inputs meet, with `output`"):
+        read_model(alone)
+    for each in (alone, module):
+        network = read_model(each, ReadOptions(output="conv")).network
+        x = data()
+        y = run_float(network, windows(x, None, 1, network.window).swapaxes(0, 1)).y.transpose(1, 2, 0)
+        np.testing.assert_allclose(y, wanted(each.conv, x.swapaxes(1, 2)), atol=2e-6)
 
 
 def test_wrong_lengths_are_refused_with_windows() -> None:
