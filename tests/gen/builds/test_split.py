@@ -337,7 +337,7 @@ def test_wrong_calls(tmp_path):
         with pytest.raises((ConfigurationError, ModelError), match=why):
             rtlstm.split(tmp_path / name, x)
     for suffix in (".pt2", ".onnx"):
-        (tmp_path / f"damaged{suffix}").write_bytes(b"damaged")
+        (tmp_path / f"damaged{suffix}").write_bytes(b"\0damaged")
         with pytest.raises(ModelError, match=rf"damaged{suffix}: must be an "):
             rtlstm.split(tmp_path / f"damaged{suffix}", x)
     with pytest.raises(ConfigurationError, match="not int"):
