@@ -388,7 +388,8 @@ class ActivationFunction(Record):
 
 @cache
 def _check_formula(function: ActivationFunction, definition: FunctionDefinition) -> None:
-    """Check a formula on a grid: it is finite, and its largest magnitude is where ``max_abs`` looks.
+    """Check a definition on a grid: its formula is finite, within its bounds and odd if that is said, and has
+    its largest magnitude where ``max_abs`` looks.
 
     The definition is a parameter because a program may remove it and add another one of its name.
     """
@@ -402,8 +403,18 @@ def _check_formula(function: ActivationFunction, definition: FunctionDefinition)
                     f"the formula of activation {function} must be finite for all x, but is not for "
                     f"x = {x[np.argmin(finite)]:g}; correct its definition"
                 )
-        values = np.abs([definition.formula(x, alpha, beta) for x in (grid, -grid)])
-        largest = np.maximum.accumulate(values.max(axis=0))
+        values = np.array([definition.formula(x, alpha, beta) for x in (grid, -grid)])
+        if definition.odd and not np.allclose(values[0], -values[1], rtol=1e-9, atol=1e-12):
+            raise ConfigurationError(
+                f"activation {function} must be odd, f(-x) = -f(x), as its definition says; leave out `odd`"
+            )
+        low, high = function.limits
+        if values.min() < low - 1e-9 or values.max() > high + 1e-9:
+            raise ConfigurationError(
+                f"activation {function} must be within its bounds, {low:g} .. {high:g}, but reaches "
+                f"{values.min():g} .. {values.max():g}; correct `bounds` in its definition"
+            )
+        largest = np.maximum.accumulate(np.abs(values).max(axis=0))
         bounds = [function.max_abs(magnitude) for magnitude in grid.tolist()]
     above = largest > np.multiply(bounds, 1 + 1e-9)
     if above.any():

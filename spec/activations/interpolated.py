@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 
-from rtlstm.spec.activations.functions import ActivationFunction, FunctionName
+from rtlstm.spec.activations.functions import ActivationFunction, FunctionDefinition, FunctionName
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, IntArray, round_half_up
 from rtlstm.spec.record import Record
@@ -177,7 +177,6 @@ class ActivationTable(Record):
         return np.where(np.where(negative, below, above), -value, value)
 
 
-@lru_cache(maxsize=64)
 def design_table(
     function: ActivationFunction | FunctionName,
     input: Format,
@@ -194,12 +193,25 @@ def design_table(
 
     Raises ConfigurationError if the formats are outside 4 to 20 input bits, 6 to 18 output bits.
     """
+    named = _named(function)
+    return _design_table(named, named.definition, input, output, direct, middle)
+
+
+@lru_cache(maxsize=64)
+def _design_table(
+    named: ActivationFunction,
+    definition: FunctionDefinition,
+    input: Format,
+    output: Format,
+    direct: bool,
+    middle: bool,
+) -> ActivationTable:
+    """Design a table; the definition is a parameter because a program may give a name another one."""
     if not 4 <= input.bits <= 20 or not 6 <= output.bits <= VALUE_BITS:
         raise ConfigurationError(
             "an activation table takes 4 to 20 input bits and gives 6 to 18 output bits, "
             f"not {input.bits} and {output.bits}"
         )
-    named = _named(function)
     if named.within_one and output.fraction != output.bits - 1:
         raise ConfigurationError(
             f"an activation's output must have {output.bits - 1} fraction bits, not {output.fraction}"
@@ -209,7 +221,7 @@ def design_table(
             f"a direct activation table takes at most {DIRECT_BITS} input bits, not {input.bits}"
         )
     x = np.ldexp(np.arange(1 << (input.bits - 1)) + (0.5 if middle else 0.0), -input.fraction)
-    both = x[None] if named.definition.odd else np.stack([x, -x])
+    both = x[None] if definition.odd else np.stack([x, -x])
     values = np.abs(named(both))
     correct = output.to_integers(values)
     exact = np.minimum(np.ldexp(values, output.fraction), output.maximum)

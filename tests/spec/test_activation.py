@@ -139,23 +139,41 @@ def test_table_of_the_wrong_length_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("formula", "words"),
+    ("formula", "more", "words"),
     [
         (
             lambda x, a, b: x * np.exp(-(x**2)),
+            {},
             "largest magnitude of activation bad over .* must be at an end",
         ),
-        (lambda x, a, b: np.sqrt(x), "formula of activation bad must be finite .* for x = -0.015625"),
-        (lambda x, a, b: np.log(np.abs(x)), "formula of activation bad must be finite .* for x = 0"),
+        (lambda x, a, b: np.sqrt(x), {}, "formula of activation bad must be finite .* for x = -0.015625"),
+        (lambda x, a, b: np.log(np.abs(x)), {}, "formula of activation bad must be finite .* for x = 0"),
+        (lambda x, a, b: np.maximum(x, 0.1 * x), {"odd": True}, "activation bad must be odd"),
+        (
+            lambda x, a, b: np.tanh(x),
+            {"bounds": (0.0, 1.0)},
+            r"activation bad must be within its bounds, 0 \.\. 1, but reaches -1 \.\. 1; correct `bounds`",
+        ),
     ],
 )
-def test_definitions_that_the_formats_cannot_follow_are_refused(formula, words) -> None:
-    ACTIVATIONS.add("bad", FunctionDefinition(formula=formula))
+def test_definitions_that_do_not_hold_are_refused(formula, more, words) -> None:
+    ACTIVATIONS.add("bad", FunctionDefinition(formula=formula, **more))
     try:
         with pytest.raises(ConfigurationError, match=words):
             ActivationFunction.of("bad")(np.ones(3))
     finally:
         ACTIVATIONS.remove("bad")
+
+
+def test_a_name_with_another_definition_has_another_table() -> None:
+    tables = []
+    for factor in (1.0, 0.5):
+        ACTIVATIONS.add("mine", FunctionDefinition(formula=lambda x, a, b, f=factor: f * np.arctan(x)))
+        try:
+            tables.append(design_table("mine", Format(bits=8, fraction=4), Format(bits=8, fraction=6)))
+        finally:
+            ACTIVATIONS.remove("mine")
+    assert tables[0].base != tables[1].base
 
 
 def test_all_functions_hold_what_definitions_must() -> None:
