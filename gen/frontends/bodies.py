@@ -21,7 +21,8 @@ from rtlstm.gen.frontends.cells import find_normed
 from rtlstm.gen.frontends.forms import LINEAR, Form, Forms, as_matrix, flat_step
 from rtlstm.gen.frontends.formulas import COMPARED, operator_of
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
-from rtlstm.gen.frontends.layers import DENSE
+from rtlstm.gen.frontends.layers import DENSE, WEIGHTED
+from rtlstm.gen.frontends.recurrent import reset_advice
 from rtlstm.spec.activations.functions import RELU, SIGMOID, ActivationFunction
 from rtlstm.spec.cells.description import DEFAULT_CELL_RANGE, MAX_GATES, CellBuilder, Term
 from rtlstm.spec.errors import ConfigurationError, ModelError
@@ -39,7 +40,8 @@ _LINEAR_SPACE: Final = (
 _DECAY: Final = ActivationFunction.of("decay")
 _SOFTPLUS: Final = ActivationFunction.of("softplus")
 _SHAPED: Final = ("flatten", "identity", "reshape", "select", "squeeze", "transpose", "unsqueeze")
-_INSTEAD: Final = "write that as a layer in front of the cell or behind it, or give the cell as rtlstm.Custom"
+_INSTEAD: Final = "write that as a layer in front of the cell or behind it"
+NO_CORE: Final = "this recurrence cannot be on the core; that of an LSTM, a GRU or a plain RNN can"
 
 Names = tuple[str, ...]
 
@@ -301,11 +303,7 @@ class CellReader:
                 "its new value, or keep the old one as a state beside it"
             )
         what = "it" if node is None else f"{node.where}, which gives {names[0]!r},"
-        raise ModelError(
-            f"{what} has no place in a cell: matrices are multiplied with the input and the old h alone, and "
-            f"elements go through {', '.join(sorted({*LINEAR} - {*DENSE, 'slice', 'split', 'concat'}))}, "
-            f"{', '.join(sorted(_ELEMENTS))}; {_INSTEAD}"
-        )
+        raise ModelError(_foreign(what, names[0] in self.moving))
 
     def _matrix_refusal(self, tensor: str) -> str:
         node = self.forms.graph.producer(tensor)
@@ -315,18 +313,19 @@ class CellReader:
             and moved.operator == "div"
             and self.forms.behind(moved.inputs[1]) in self.moving
         ):
-            return _divides(moved)
+            return _divides(self.forms, moved)
         made = f"{tensor!r}" if node is None else f"{tensor!r} of {node.where}"
+        advice = reset_advice(self.forms.graph, tensor)
         return (
             f"a matrix is multiplied with {made}, which is computed of the old state in the same step; in a "
-            f"cell that can only be the old h; {_INSTEAD}"
+            f"cell that can only be the old h: {f'{advice}; else ' if advice else ''}{NO_CORE}"
         )
 
     def _unlike(self, names: Names) -> str:
         return (
             f"its states {', '.join(map(repr, names))} depend on each other and are computed in different "
             "ways, but a cell keeps one value beside h; make them one state with the same formula for all "
-            f"of its elements, or let one read the other's new value alone; {_INSTEAD}"
+            "of its elements, or let one read the other's new value alone"
         )
 
     def _apply(self, node: Node, inputs: list[Names]) -> Term:
@@ -375,7 +374,7 @@ class CellReader:
         """``s(a) / (s(a) + s(b))`` of two sigmoids, which is ``s(softplus(-b) - softplus(-a))``."""
         found = self._share(node)
         if found is None or len(inputs[0]) > 1:
-            raise ModelError(_divides(node))
+            raise ModelError(_divides(self.forms, node))
         mine, theirs = (self.builder.apply(_SOFTPLUS, -self.term((name,))) for name in found)
         return self.builder.apply(SIGMOID, theirs - mine)
 
@@ -435,7 +434,7 @@ class CellReader:
     def _square(self, node: Node, inputs: list[Names]) -> Term:
         if len(node.inputs) > 1 and self._power(node) != 2:
             raise ModelError(
-                f"{node.where} must have the power 2, which is the only one of a cell; {_INSTEAD}"
+                f"{node.where} must have the power 2, the only one of a cell; multiply for another one"
             )
         x = self.term(inputs[0])
         return x * x
@@ -449,12 +448,27 @@ class CellReader:
         return 2.0 * self.builder.apply(RELU, x) - x
 
 
-def _divides(node: Node) -> str:
+def _foreign(what: str, moving: bool) -> str:
     return (
-        f"{node.where} divides by what is no number; a cell can only divide one of two sigmoids by their "
-        "sum. Of sums that are weighted alike, c = f * c + i * z and n = f * n + i, keep c / n and "
+        f"{what} has no place in a cell: matrices are multiplied with the input and the old h alone, and "
+        f"elements go through {', '.join(sorted({*LINEAR} - {*DENSE, 'slice', 'split', 'concat'}))}, "
+        f"{', '.join(sorted(_ELEMENTS))}; {NO_CORE if moving else _INSTEAD}"
+    )
+
+
+def _divides(forms: Forms, node: Node) -> str:
+    text = (
+        f"{node.where} divides by what is no number; a cell can only divide one of two sigmoids by their sum"
+    )
+    graph, names = forms.graph, {*map(forms.behind, (*forms.states, *forms.states.values()))}
+    alone = graph.with_nodes([each for each in graph.nodes if names.isdisjoint(each.outputs)])
+    read = [_read_by(alone, forms.behind(name)) & names for name in node.inputs[:2]]
+    if not all(read) or read[0] & read[1]:  # One state is not divided by another.
+        return f"{text}: {NO_CORE}"
+    return (
+        f"{text}. Of sums that are weighted alike, c = f * c + i * z and n = f * n + i, keep c / n and "
         "l = log(n): d = log i - log f - l, r = r + sigmoid(d) * (z - r), l = log f + l + softplus(d); of a "
-        f"memory that is a matrix C, give LayerNorm(C @ q) in place of C @ q / n; or {_INSTEAD}"
+        "memory that is a matrix C, give LayerNorm(C @ q) in place of C @ q / n"
     )
 
 
@@ -640,7 +654,7 @@ class _Group:
         why: Exception | str = "what the step gives depends on the old state itself"
         for node in self.graph.nodes:
             if node.operator == "div" and self.forms.behind(node.inputs[1]) in self.moving:
-                why = _divides(node)
+                why = _divides(self.forms, node)
         for attempt in self._attempts():
             try:
                 cell = self._cell(*attempt)
@@ -662,6 +676,13 @@ class _Group:
     def _attempts(self) -> Iterator[tuple[Names, Names, Names]]:
         """What to try: the states that the cell keeps, those that are h, and the results of the layer."""
         if 0 in self.sizes:
+            for node in self.graph.nodes:
+                if (
+                    node.operator in WEIGHTED
+                    and node.operator not in DENSE
+                    and node.outputs[0] in self.moving
+                ):
+                    raise ModelError(_foreign(f"{node.where}, which gives {node.outputs[0]!r},", True))
             raise ModelError(
                 f"how many values the state {self.old[self.sizes.index(0)]!r} has cannot be told; multiply "
                 "the input with a matrix before it is added to the state"

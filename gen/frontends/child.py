@@ -174,7 +174,8 @@ def _answer(file: BinaryIO, request: _Request) -> _Answer:
         report.find_integers(network)
         found = {"network": network}
     except RtlstmError as error:
-        found = {"error": type(error).__name__, "text": str(error)}
+        kind = next(each for each in type(error).__mro__ if hasattr(errors, each.__name__))
+        found = {"error": kind.__name__, "text": str(error)}
     found |= {"embeddings": tuple(report.embeddings), "initial_state": report.initial_state}
     return _Answer(report=report.build(), **found)
 

@@ -31,9 +31,10 @@ _OTHER_WIDTHS: Final = (
     "recurrent",
     "reshape",
     "shape",
-    "transpose",
 )
 """Operators behind which a tensor's last axis is another one, if its sizes do not say so."""
+_CHANNELWISE: Final = ("activation", "batch_norm", "cast", "identity")
+"""Operators behind a convolution whose results have its channels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,16 +159,33 @@ class Forms:
         if node.operator in DENSE:
             weight = self._weight(node)
             return 0 if weight is None else len(weight)
+        if node.operator == "transpose":
+            swap, perm = ([at % 3 for at in node.attributes.get(key, ())] for key in ("swap", "perm"))
+            return self._channels(node.inputs[0]) if {*swap} == {1, 2} or perm[2:] == [1] else 0
         if node.operator in _OTHER_WIDTHS:
             return 0
         widths = [self.width(name) for name in node.inputs if name]
         if node.operator == "concat":
             return sum(widths) if all(widths) else 0
         if node.operator == "split":
-            return len(range(widths[0])[self._part_of(node, tensor)])
+            return len(range(widths[0])[self._part_of(node, tensor, widths[0])])
         if node.operator == "slice":
             return len(range(widths[0])[self._cut_of(node) or slice(None)])
         return max(widths, default=0)
+
+    def _channels(self, tensor: str) -> int:
+        """How many channels what a convolution gives has, on axis 1 of three; 0 if it is none."""
+        node = self.graph.producer(tensor)
+        if node is None or node.operator not in ("conv", "split", "slice", *_CHANNELWISE):
+            return 0
+        if node.operator == "conv":
+            weight = self.graph.constant(node.inputs[1])
+            return len(weight) if weight is not None and np.ndim(weight) == 3 else 0
+        wide = self._channels(node.inputs[0])
+        if node.operator == "split" and int(node.attributes.get("axis", 0)) in (1, -2):
+            return len(range(wide)[self._part_of(node, tensor, wide)])
+        along = self._numbers(node, "axes", 3) if node.operator == "slice" else []
+        return wide if along is not None and {*along} <= {2, -1} and node.operator != "split" else 0
 
     def _numbers(self, node: Node, attribute: str, index: int) -> list[int] | None:
         """Whole numbers of a node, which may follow from sizes of tensors."""
@@ -299,16 +317,17 @@ class Forms:
         terms = {name: as_matrix(weight, wide)[chosen] for name, weight in whole.terms.items()}
         return Form(terms, np.broadcast_to(whole.bias, (wide,))[chosen])
 
-    def _part_of(self, node: Node, tensor: str) -> slice:
-        """The elements of a tensor that a node splits off."""
+    def _part_of(self, node: Node, tensor: str, wide: int) -> slice:
+        """The elements of so many that a node splits off."""
         count = len(node.outputs)
-        sizes = self._numbers(node, "split", 1) or [-(-self.width(node.inputs[0]) // count)] * count
+        sizes = self._numbers(node, "split", 1) or [-(-wide // count)] * count
         at = node.outputs.index(tensor)
         return slice(sum(sizes[:at]), sum(sizes[: at + 1]))
 
     def _split(self, node: Node, tensor: str) -> Form | None:
         last = self.graph.is_last(node.inputs[0], int(node.attributes.get("axis", 0)))
-        return self._rows(node, self._part_of(node, tensor)) if last else None
+        part = self._part_of(node, tensor, self.width(node.inputs[0]))
+        return self._rows(node, part) if last else None
 
     def _cut_of(self, node: Node) -> slice | None:
         given = enumerate(("starts", "ends", "axes", "steps"), start=1)

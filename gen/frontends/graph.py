@@ -142,6 +142,8 @@ class Words:
     """What a model must have."""
     split: str = ""
     """How what stands outside of the core is kept as it is; empty if it is not."""
+    attach: str = ""
+    """How the core computes each call of a part, ``{part!r}``, alone; empty if it cannot."""
     sequences_first: str = "the model's input has sequences before steps"
     """Why data have sequences first, if the layers show that they have."""
 

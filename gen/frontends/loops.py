@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from rtlstm.gen.frontends.arrays import Floats, fresh, listed
-from rtlstm.gen.frontends.bodies import join_bodies, sorted_graph
+from rtlstm.gen.frontends.bodies import NO_CORE, join_bodies, sorted_graph
 from rtlstm.gen.frontends.cells import join_cells
 from rtlstm.gen.frontends.forms import Forms
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent, input_rank
@@ -27,6 +27,10 @@ _LINEAR: Final = ("cast", "div", "identity", "mul", "neg", "slice", "split", "sq
 _LIMITS: Final = (("starts", 1), ("ends", 2), ("steps", 4))
 _LAYOUTS: Final = (("T", "N", "F"), ("N", "T", "F"))
 """The axes of a sequence, by that of its steps."""
+
+
+class LoopError(ModelError):
+    """It is known what each step of a loop computes, and the core cannot compute that."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +141,8 @@ def _own_states(body: Graph, states: Mapping[str, str]) -> dict[str, str]:
             if old not in left:
                 if old:
                     why = f"{node.where} begins each step in {old!r}, which is no state of the loop"
-                    raise ModelError("; ".join(filter(None, [why, reset_advice(body, old)])))
+                    attach = body.words.attach.format(part=node.label)
+                    raise ModelError(f"{why}; {reset_advice(body, old) or attach or NO_CORE}")
                 continue
             new = body.behind(left.pop(old), "identity", "squeeze", "unsqueeze")
             results = [
@@ -226,13 +231,14 @@ def final_states(nodes: list[Node], names: Mapping[str, str], wanted: Mapping[st
 # Loops that an exporter has unrolled
 
 
-def join_loops(graph: Graph) -> tuple[Graph, tuple[str, ...], tuple[str, ...]]:
+def join_loops(graph: Graph) -> tuple[Graph, tuple[str, ...], tuple[ModelError, ...]]:
     """Put layers in place of loops that are unrolled.
 
-    Returns the graph, notes, and why loops stay as they are; cells in such a loop then say so, too.
+    Returns the graph, notes, and why loops stay as they are; cells in such a loop then say so, too. If it is
+    known what the steps of some compute, only those are told.
     """
     notes: list[str] = []
-    problems: list[str] = []
+    problems: list[ModelError] = []
     found: tuple[Graph, list[str]] | None = graph, []
     while found is not None:
         graph, more = found
@@ -242,12 +248,18 @@ def join_loops(graph: Graph) -> tuple[Graph, tuple[str, ...], tuple[str, ...]]:
         needed = [graph.nodes[at] for at in sorted(graph.ancestors(graph.outputs))]
         refused = [str(node.attributes["why"]) for node in needed if node.operator == "refused"]
         alone = "it has a loop whose steps read nothing of each other; give the module whole tensors instead"
-        raise ModelError([*refused, *problems, alone][0])
+        raise ModelError([*refused, *map(str, problems), alone][0])
     nodes = [_refusing(node) if node.attributes.get("loop") else node for node in graph.nodes]
-    return graph.with_nodes(nodes), tuple(notes), tuple(problems)
+    known = [each for each in problems if isinstance(each, LoopError)]
+    return graph.with_nodes(nodes), tuple(notes), tuple(known or problems)
 
 
-def _first_loop(graph: Graph, problems: list[str]) -> tuple[Graph, list[str]] | None:
+def takes_step(graph: Graph, node: Node) -> bool:
+    """Whether a node takes one step of a tensor, or what might be one."""
+    return any(axis in (0, 1) for axis, _, _ in _taken(graph, node))
+
+
+def _first_loop(graph: Graph, problems: list[ModelError]) -> tuple[Graph, list[str]] | None:
     """The graph with layers in place of one loop, and notes; None if no more can be read."""
     for axis, sources in _sequences(graph):
         why: list[Exception] = []
@@ -261,7 +273,9 @@ def _first_loop(graph: Graph, problems: list[str]) -> tuple[Graph, list[str]] | 
                 return found
             break
         if why:
-            problems.append(f"the loop over the steps of {listed(map(repr, sources))} is not read: {why[0]}")
+            kind = LoopError if isinstance(why[0], LoopError) else ModelError
+            text = f"the loop over the steps of {listed(map(repr, sources))} is not read: {why[0]}"
+            problems.append(kind(text))
     return None
 
 
@@ -664,7 +678,10 @@ class _Unrolled:
         )
         xs = dict(zip(self.steps[1], self.sources, strict=True))
         loop = Loop(self._counting(body), xs, self.states, self.begins, self.axis, self.backward)
-        made, names, notes = lifted(loop, graph)
+        try:
+            made, names, notes = lifted(loop, graph)
+        except (ModelError, ConfigurationError) as error:
+            raise LoopError(str(error)) from None
         final_only = {node.outputs[2] for node in made if node.operator == "recurrent" and node.outputs[2:]}
         for name, (node, mine, axis) in collected.items():
             if names[mine] in final_only:

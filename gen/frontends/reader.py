@@ -37,7 +37,7 @@ from rtlstm.gen.frontends.layers import (
     may_be_between,
     take_states,
 )
-from rtlstm.gen.frontends.loops import join_loops
+from rtlstm.gen.frontends.loops import LoopError, join_loops, takes_step
 from rtlstm.gen.frontends.plugins import offered
 from rtlstm.gen.frontends.reading import (
     LEFT_BEFORE,
@@ -130,7 +130,15 @@ def read(graph: Graph, options: ReadOptions, report: ReportBuilder) -> Network:
             raise ModelError("; ".join([max(whys, key=whys.__getitem__), *others])) from None
         scan = next((node for node in graph.nodes if node.kind.lower() in _SCANS), None)
         scans = "" if scan is None else f"{scan.where} {_AT_ONCE}"
-        why = no_steps or no_loops  # Parts of a step's states look like steps of a loop.
+        why = no_steps or tuple(map(str, no_loops))  # Parts of a step's states look like steps of a loop.
+        if not no_steps and any(isinstance(each, LoopError) for each in no_loops):
+            refused = [
+                each.refused for each in readers if each.refused is not None and each.refused_in_loop()
+            ]
+            if refused and all(map(is_recurrent, refused)):
+                split = ""  # It is called in each step.
+            said = [] if refused else [str(error)]  # It is refused because the loop is no layer.
+            raise LoopError("; ".join(filter(None, [*why, *said, split]))) from None
         # Of a loop that is unrolled, each step has one.
         said = [*unclear, str(error)] if len(unclear) == 1 else [str(error), *unclear]
         raise ModelError("; ".join(filter(None, [*said, *why, scans, split]))) from None
@@ -300,6 +308,14 @@ class _Reader:
             states = self.graph.ancestors(self.refused.inputs[1:3])
             layer = not states or any(is_recurrent(self.graph.nodes[index]) for index in states)
         return bool(self.first) and not layer and not isinstance(error, WeightsError)
+
+    def refused_in_loop(self) -> bool:
+        """Whether what was refused takes one step of a tensor, or is computed of one."""
+        assert self.refused is not None
+        before = self.graph.ancestors(self.refused.inputs)
+        return any(
+            takes_step(self.graph, n) for n in (self.refused, *map(self.graph.nodes.__getitem__, before))
+        )
 
     def found(self) -> Found:
         """What was found until now."""
@@ -828,6 +844,10 @@ class _Reader:
             node = self.graph.nodes[index]
             self.report.node(node.label, node.kind, "refused", str(error))
             self.refused = node
+            for at in sorted(self.needed):  # A model of two builds is divided there, not inside of one.
+                if told := self._decodes(self.graph.nodes[at]):
+                    self.refused = self.graph.nodes[at]
+                    raise ModelError(told) from None
             kind = WeightsError if isinstance(error, WeightsError) else ModelError
             raise kind(self._with_end(str(error) + self._outside(node), node)) from None
 
@@ -856,7 +876,13 @@ class _Reader:
             if self.graph.index_of(name) in before and isinstance(found, Value) and self._may_end(found)
         ]
         ends.sort(key=self.graph.index_of, reverse=True)
-        return next(filter(self._tells_rest, ends), next(iter(ends), ""))
+        return self._known_as(next(filter(self._tells_rest, ends), next(iter(ends), "")))
+
+    def _known_as(self, tensor: str) -> str:
+        """The name for `output` by which users know a tensor: a result's, or that of a module or layer."""
+        node, named = self.graph.producer(tensor), not self.graph.words.end.startswith("a tensor")
+        given = [self.graph.names.get(tensor, ""), node.label if node is not None and named else ""]
+        return next((name for name in given if name and self._called(name) == [tensor]), tensor)
 
     def _tells_rest(self, end: str) -> bool:
         """Whether all that the model computes behind a tensor reads no other result of layers before it."""
@@ -1005,15 +1031,22 @@ class _Reader:
         said = "; ".join([text, leave] if text else [leave, others])
         return f"{node.where}, which reads {tensor!r}, is not supported{separator} {said}"
 
+    def _decodes(self, node: Node) -> str:
+        """Why a recurrent node is not in one build with that in whose final state it begins, if it does."""
+        encoder = encoder_of(self.graph, node) if is_recurrent(node) and self.options.lstm is None else None
+        if encoder is None:
+            return ""
+        return (
+            f"{node.where} begins in the final state of {encoder.where}, as a decoder does: make two "
+            f"builds, one with `output={encoder.label!r}`, one with `lstm={node.label!r}` that is "
+            "calibrated from the first (`calibration_from`), and give the state that the first returns "
+            "to the second"
+        )
+
     def _recurrent(self, step: Step) -> Applied:
-        value, encoder = step.inputs[0], encoder_of(self.graph, step.node)
-        if encoder is not None and self.options.lstm is None:
-            raise ModelError(
-                f"{step.where} begins in the final state of {encoder.where}, as a decoder does: make two "
-                f"builds, one with `output={encoder.label!r}`, one with `lstm={step.label!r}` that is "
-                "calibrated from the first (`calibration_from`), and give the state that the first returns "
-                "to the second"
-            )
+        value = step.inputs[0]
+        if decodes := self._decodes(step.node):
+            raise ModelError(decodes)
         if value is None:
             raise ModelError(
                 f"{step.where} must read its input X ({step.node.inputs[0]!r}) from what the core computes, "

@@ -11,6 +11,7 @@ from rtlstm.gen.frontends.arrays import Floats
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.flow import Flow, LayerState
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
+from rtlstm.gen.frontends.layers import WEIGHTED
 from rtlstm.gen.frontends.reading import OWN_STATE, directions_of
 from rtlstm.gen.frontends.step import Known, State, Step, Value
 from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction
@@ -168,12 +169,21 @@ def reset_advice(graph: Graph, state: str) -> str:
     node = graph.producer(graph.behind(state, *_MOVES))
     if node is None or node.kind.lower().rstrip("_") not in _CLEARS:
         return ""
-    if not any(graph.behind(name, *_MOVES) in graph.inputs for name in node.inputs):
+    given = [name for name in node.inputs if graph.behind(name, *_MOVES) in graph.inputs]
+    if not any(_is_mask(graph, other, name) for name in given for other in node.inputs):
         return ""
     return (
         f"if {node.where} clears the state where an episode begins, leave that out of the model, and reset "
         "the stream there (Stream.reset)"
     )
+
+
+def _is_mask(graph: Graph, tensor: str, state: str) -> bool:
+    """Whether a tensor is made of inputs, not of a state, and no layer computes it."""
+    makers = [graph.nodes[at] for at in graph.ancestors([tensor])]
+    read = {name for node in makers for name in node.inputs} | {tensor}
+    computed = any(node.operator in ("recurrent", *WEIGHTED) for node in makers)
+    return not computed and graph.behind(state, *_MOVES) not in read and not read.isdisjoint(graph.inputs)
 
 
 def encoder_of(graph: Graph, node: Node) -> Node | None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from rtlstm.gen.frontends.arrays import import_extra, listed
 from rtlstm.gen.frontends.graph import BY_INDEX, Graph, Node, Words
+from rtlstm.gen.frontends.loops import LoopError
 from rtlstm.gen.frontends.onnx.loops import take_loops
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, kind_of, load_onnx, name_of, subgraphs
 from rtlstm.gen.frontends.onnx.quantised import (
@@ -53,7 +54,8 @@ def read_onnx(path: Path, options: ReadOptions, report: ReportBuilder) -> Networ
     try:
         network = read(translate(graph, unread), options.replace(branches=()), report)
     except ModelError as error:
-        texts = [_unrolled_loop(graph), str(error), *unread]
+        unrolled = "" if isinstance(error, LoopError) else _unrolled_loop(graph)
+        texts = [unrolled, str(error), *unread]
         raise ModelError("; ".join(filter(None, texts))) from None
     if undefined:
         raise ModelError(undefined)
@@ -61,6 +63,12 @@ def read_onnx(path: Path, options: ReadOptions, report: ReportBuilder) -> Networ
         if report.input in (one.tensor, one.gives):
             report.note(input_text(one))
     return network
+
+
+_NEWER: Final = (
+    ", as PyTorch's newer one does with nn.RNN; export it with dynamo=False, or give the module itself or a "
+    ".pt2 file"
+)
 
 
 def _unrolled_loop(graph: OnnxGraph) -> str:
@@ -71,11 +79,14 @@ def _unrolled_loop(graph: OnnxGraph) -> str:
             products.setdefault(graph.behind(node.input[1], "Identity", "Transpose"), []).append(index)
     for weight, found in products.items():
         if len(found) > 1 and found[-1] in graph.descendants(found[:1]):
-            return (
+            text = (
                 f"{len(found)} nodes multiply with {weight!r}, one after the other: the exporter has "
-                "unrolled a loop over the steps, as PyTorch's newer one does with nn.RNN; export it with "
-                "dynamo=False, or give the module itself or a .pt2 file"
+                "unrolled a loop over the steps"
             )
+            newer = any(
+                each.key.startswith("pkg.torch.onnx") for each in graph.nodes[found[0]].metadata_props
+            )
+            return text + _NEWER if newer else text
     return ""
 
 

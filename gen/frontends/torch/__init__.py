@@ -18,7 +18,7 @@ from rtlstm.gen.frontends.graph import Graph
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.tensors import QUANTISED
-from rtlstm.gen.frontends.torch.operators import SPLIT, find, words
+from rtlstm.gen.frontends.torch.operators import ATTACH, SPLIT, find, words
 from rtlstm.gen.frontends.torch.operators import modules as known_modules
 from rtlstm.gen.frontends.torch.translate import FEW_STEPS, Constant, Translator, flat, loop_refusal
 from rtlstm.spec.errors import ModelError
@@ -189,7 +189,7 @@ class Walk:
     def __init__(self, root: Any, graph: Any) -> None:
         self.root, self.nodes = root, list(graph.nodes)
         self.modules = dict(root.named_modules(remove_duplicate=False))
-        self.to = Translator(replace(words(), split=SPLIT), find)
+        self.to = Translator(replace(words(), split=SPLIT, attach=ATTACH), find)
         self.to.reserve(node.name for node in self.nodes)
         self.values: dict[Any, Any] = {}
         self.held: dict[str, Constant] = {}

@@ -62,6 +62,7 @@ def supported() -> str:
     )
 
 
+ATTACH = "rtlstm.host.torch.attach(model, {part!r}, x) takes every call to the core"
 SPLIT = "rtlstm.split(model, x) leaves in PyTorch what the core cannot compute"
 
 
@@ -736,6 +737,11 @@ def _part(call: Call, value: Any, key: Any) -> Any:
     if isinstance(value, list | tuple):
         if not isinstance(key, int | slice):
             raise ModelError(f"{call.where} must index a tuple with a number, not {key!r}")
+        if isinstance(key, int) and not -len(value) <= key < len(value):
+            raise ModelError(
+                f"{call.where} takes element {key} of a tuple of {len(value)}; where a loop goes over the "
+                "tuple, unpack it into names first"
+            )
         return value[key]
     if isinstance(value, Parts):
         return value.take(call, call.whole(key, "indices"))

@@ -20,10 +20,12 @@ from torch.utils import _pytree as pytree
 
 from rtlstm.gen.frontends.arrays import first_line
 from rtlstm.gen.frontends.graph import Wiring
+from rtlstm.gen.frontends.loops import LoopError
 from rtlstm.gen.frontends.reading import ReadOptions, ReadResult, ReportBuilder
 from rtlstm.gen.frontends.split import Cut, End, Move, Order, between, divide, find_cut, in_front, last_of
 from rtlstm.gen.frontends.torch import Walk, has_brevitas, trace
 from rtlstm.gen.frontends.torch.exported import exported_values
+from rtlstm.gen.frontends.torch.operators import ATTACH
 from rtlstm.gen.frontends.torch.translate import Packed, Tensor, flat
 from rtlstm.host.torch import Form, calls_of, check_detached, instead_of, run_model
 from rtlstm.sim.reference import run_float
@@ -78,10 +80,16 @@ def split_module(module: nn.Module, options: ReadOptions, name: str | None, call
     larger = options.lstm and part is not None and not isinstance(part, RECURRENT)
     if not larger and _is_traced(module, calls):
         return _divided(module, options, name)
+    why = ""
     if not larger:
-        with contextlib.suppress(ModelError):
+        try:
             return _looped(module, options, name, calls)
-    return _around(module, options.lstm, options.replace(lstm=None), name, calls)
+        except LoopError as error:
+            why = str(error)
+        except ModelError:
+            pass
+    part_name = options.lstm or _first_called(module, calls, why)
+    return _around(module, part_name, options.replace(lstm=None), name, calls)
 
 
 def _is_traced(module: nn.Module, calls: Sequence[Any]) -> bool:
@@ -153,7 +161,10 @@ def _looped(module: nn.Module, options: ReadOptions, name: str | None, calls: Se
     traced = _traced(module, unrolled)
     if not unrolled:
         raise ModelError("the module has no loop over steps")
-    found = _of_trace(module, traced, options, name)
+    try:
+        found = _of_trace(module, traced, options, name)
+    except ModelError as error:
+        raise LoopError(str(error)) from None
     for (args, kwargs), theirs in zip(calls, wanted, strict=True):
         core, past = found.front(*args, **kwargs)
         try:
@@ -516,12 +527,8 @@ class Back(nn.Module):  # type: ignore[misc]
 # One submodule, around which the module runs
 
 
-def _around(
-    module: nn.Module, part: str | None, options: ReadOptions, name: str, calls: Sequence[Any]
-) -> Split:
+def _around(module: nn.Module, part: str, options: ReadOptions, name: str, calls: Sequence[Any]) -> Split:
     found = dict(module.named_modules())
-    if part is None:
-        part = _first_called(module, calls)
     if part not in found:
         names = ", ".join(repr(key) for key, each in found.items() if isinstance(each, RECURRENT))
         raise ConfigurationError(
@@ -531,16 +538,20 @@ def _around(
         count = len(calls_of(module, found[part], args, kwargs))
         if count != 1:
             raise ConfigurationError(
-                f"{part!r} must be called once to be split from the rest, not {count} times: the core would "
-                "run between parts of one module. rtlstm.host.torch.attach(model, "
-                f"{part!r}, x) takes every call to the core"
+                f"{part!r} must be called once to be split from the rest, not {count} times: what is split "
+                "off runs once in front of the core, and once behind it"
+                + (f"; {ATTACH.format(part=part)}" if count else "")
             )
     inner = [calls_of(module, found[part], args, kwargs)[0] for args, kwargs in calls]
     front, read, back = split_module(found[part], options, name, inner)
     return Split(_FrontAround(module, part, front), read, _BackAround(module, part, back))
 
 
-def _first_called(module: nn.Module, calls: Sequence[Any]) -> str:
+def _first_called(module: nn.Module, calls: Sequence[Any], why: str) -> str:
+    """The recurrent module that is called first. ``why`` a loop of the module itself is not read, or "".
+
+    Raises ConfigurationError if none is called.
+    """
     order: list[str] = []
     args, kwargs = calls[0]
     with contextlib.ExitStack() as stack:
@@ -550,8 +561,8 @@ def _first_called(module: nn.Module, calls: Sequence[Any]) -> str:
         run_model(module, args, kwargs)
     if not order:
         raise ConfigurationError(
-            "a model must call a recurrent module of torch.nn to be split, but calls none; name the part for "
-            "the core with `lstm`"
+            "a model must call a recurrent module of torch.nn to be split, but calls none; "
+            + (why or "name the part for the core with `lstm`")
         )
     return order[0]
 

@@ -18,9 +18,10 @@ from support.quick import quick
 from support.torch_forms import in_form
 
 from rtlstm.gen.builds.compiled import compile
+from rtlstm.gen.builds.split import split
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.errors import ModelError
+from rtlstm.spec.errors import ConfigurationError, ModelError
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The tensor attributes", "ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning"
@@ -173,6 +174,9 @@ def test_an_unrolled_loop(function: str, state: bool, tmp_path: Path):
     inputs = (torch.randn(5, 2, 4), *([torch.zeros(1, 2, 6)] if state else []))
     with warnings.catch_warnings(action="ignore"):
         torch.onnx.export(module, inputs, str(path), dynamo=True, verbose=False)
+    if state:  # Then the first step computes what all others do.
+        assert read_model(path).network.layers[0].units == 6
+        return
     text = refusal(path)
     assert (
         "the exporter has unrolled a loop over the steps" in text
@@ -206,6 +210,7 @@ def unrolled(path: Path, steps: int) -> Path:
 def test_an_unrolled_loop_by_hand(tmp_path: Path):
     text = refusal(unrolled(tmp_path / "two.onnx", 2))
     assert "nodes multiply with 'r', one after the other: the exporter has unrolled a loop" in text
+    assert "dynamo" not in text  # Another exporter than PyTorch's newer one has made it.
     assert "it has 2 steps, but 3 are needed to tell what a step is; export the model with a longer" in text
     assert read_model(unrolled(tmp_path / "three.onnx", 3)).network.layers[0].units == H
 
@@ -432,3 +437,142 @@ def test_the_last_valid_step_is_the_drivers(form: str, tmp_path: Path):
     with build.open("golden") as accelerator:
         y, _ = accelerator.run(x.numpy(), lengths=lengths.numpy(), outputs="last")
     np.testing.assert_allclose(y, module(x, lengths).detach().numpy(), atol=1e-2)
+
+
+# Loops that are written by hand
+
+
+def hand_written(step: Callable[..., Any], **parts: Any) -> Any:
+    """A model that goes through the steps itself; ``step`` gives the new h and c of one."""
+
+    def call(m: Any, x: Any, done: Any = None) -> Any:
+        h = c = x.new_zeros(x.shape[0], 6)
+        results = []
+        for t in range(x.shape[1]):
+            h, c = step(m, x[:, t], h if done is None else h * (1 - done[:, t]), c)
+            results.append(h)
+        return m.head(torch.stack(results, 1))
+
+    torch.manual_seed(3)
+    parts = {"w": nn.Linear(10, 6), "u": nn.Linear(6, 6), "v": nn.Linear(4, 6), **parts}
+    return nets.Net(call, head=nn.Linear(6, 2), **parts).eval()
+
+
+def two_products(m: Any, x: Any, h: Any, c: Any) -> Any:
+    """As CfC has it: the second matrix reads a value of the same step."""
+    z = torch.tanh(m.w(torch.cat([x, h], -1)))
+    return torch.tanh(m.u(z)), c
+
+
+def two_states(m: Any, x: Any, h: Any, c: Any) -> Any:
+    """As LEM has it: the same, and no mask of an episode."""
+    share = torch.sigmoid(m.w(torch.cat([x, h], -1)))
+    c = (1 - share) * c + share * torch.tanh(m.v(x))
+    return (1 - share) * h + share * torch.tanh(m.u(c)), c
+
+
+def quotient(m: Any, x: Any, h: Any, c: Any) -> Any:
+    """As LTC has it."""
+    f = torch.sigmoid(m.w(torch.cat([x, h], -1)))
+    return (h + 0.1 * f) / (1.5 + 0.1 * f), c
+
+
+def mogrified(m: Any, x: Any, h: Any, c: Any) -> Any:
+    return m.cell(x, (2 * torch.sigmoid(m.v(x) + m.u(h)) * h, c))
+
+
+FORMS = ("live", "exported", "trace", "onnx", "dynamo")
+NO_CORE = "this recurrence cannot be on the core; that of an LSTM, a GRU or a plain RNN can"
+
+
+@pytest.mark.parametrize(
+    ("step", "form"),
+    quick(
+        [
+            *((step, form) for step in (two_products, quotient) for form in FORMS),
+            *((two_states, form) for form in FORMS[:3]),
+        ],
+        (two_products, "live"),
+        (two_states, "live"),
+        (two_products, "onnx"),
+        (quotient, "exported"),
+    ),
+)
+def test_a_recurrence_that_is_no_cell_gets_its_reason_alone(step: Any, form: str, tmp_path: Path):
+    """No export, option or cell of the project would help, so none is named; the same in all forms."""
+    module, x = hand_written(step), torch.randn(2, 5, 4)
+    text = refusal(in_form(form, module, (x,), tmp_path))
+    assert re.match(r"\S+ the loop over the steps of '\w+' is not read: .* is no cell: ", text)
+    assert text.endswith(NO_CORE)
+    assert not re.search("dynamo|takes element|Custom|keep c|split|episode|`", text)
+    if form == "live":
+        with pytest.raises(ConfigurationError, match=re.escape(NO_CORE)):
+            split(module, x)
+        for kind in ("LSTM", "GRU", "RNN"):
+            assert read_model(getattr(nn, kind)(4, 6)).network.layers[0].units == 6
+
+
+def test_a_convolution_of_the_state_is_named():
+    """As ConvLSTM has it."""
+
+    def step(m: Any, x: Any, h: Any, c: Any) -> Any:
+        return torch.tanh(m.conv(torch.cat([x, h], 1))), c
+
+    def call(m: Any, x: Any) -> Any:
+        h, results = x.new_zeros(x.shape[0], 3, 8), []
+        for t in range(x.shape[1]):
+            h, _ = step(m, x[:, t], h, h)
+            results.append(h)
+        return torch.stack(results, 1)
+
+    text = refusal(nets.Net(call, conv=nn.Conv1d(5, 3, 3, padding=1)).eval())
+    assert "Conv1d 'conv', which gives 'conv_1', has no place in a cell" in text and text.endswith(NO_CORE)
+
+
+def test_a_cell_whose_state_is_changed_runs_alone(tmp_path: Path):
+    """Its calls are attached to the core, as both messages say."""
+    module, x = hand_written(mogrified, cell=nn.LSTMCell(4, 6)), torch.randn(2, 5, 4)
+    attach = r"rtlstm.host.torch.attach\(model, 'cell', x\) takes every call to the core$"
+    text = refusal(module)
+    assert re.search("begins each step in 'mul_.*no state of the loop; " + attach, text)
+    with pytest.raises(ConfigurationError, match="not 5 times: what is split off runs once.*" + attach):
+        split(module, x)
+    assert refusal(in_form("exported", module, (x,), tmp_path)).endswith(NO_CORE)
+    wanted = module(x).detach().numpy()
+    with no_logic(), Lazy("rtlstm.host.torch").attach(module, "cell", x, folder=tmp_path / "build"):
+        np.testing.assert_allclose(module(x).detach().numpy(), wanted, atol=1e-2)
+
+
+@pytest.mark.parametrize("form", quick(["live", "exported", "trace", "onnx", "dynamo"], "live", "onnx"))
+def test_episodes_in_a_loop_reset_the_stream(form: str, tmp_path: Path):
+    module = hand_written(lambda m, x, h, c: (m.cell(x, h), c), cell=nn.GRUCell(4, 6))
+    assert read_model(module).network.layers[0].units == 6
+    masked = nets.LengthsNet(module.call, **dict(module.named_children())).eval()
+    text = refusal(in_form(form, masked, (torch.randn(2, 5, 4), torch.zeros(2, 5, 1)), tmp_path))
+    assert re.search("if [Mm]ul .* clears .* leave that out of the model.*\\(Stream.reset\\)", text)
+    assert "look like" not in text and "takes element" not in text
+
+
+# An encoder and a decoder with attention
+
+
+@pytest.mark.parametrize("form", ["live", "exported", "onnx", "dynamo"])
+def test_a_decoder_with_attention_is_explained_in_all_forms(form: str, tmp_path: Path):
+    def call(m: Any, x: Any, given: Any) -> Any:
+        e, h = m.enc(x)
+        d, _ = m.dec(given, h)
+        weights = torch.softmax(d @ e.transpose(1, 2), -1)
+        return m.head(torch.cat([d, weights @ e], -1))
+
+    parts = {name: nn.GRU(4, 6, batch_first=True) for name in ("enc", "dec")}
+    module = nets.LengthsNet(call, head=nn.Linear(12, 2), **parts).eval()
+    source = in_form(form, module, (torch.randn(2, 7, 4), torch.randn(2, 5, 4)), tmp_path)
+    text = refusal(source)
+    assert re.search("begins in the final state of GRU .*, as a decoder does: make two builds", text)
+    assert text.endswith("give the state that the first returns to the second")
+    found = dict(GIVEN.findall(text))
+    assert read_model(source, ReadOptions(output=eval(found["output"]))).network.layers[0].units == 6
+    options = follow(source, ReadOptions(lstm=eval(found["lstm"])))
+    assert read_model(source, options).network.outputs == 6
+    if form in ("live", "exported"):  # There a module has a name that the user gave.
+        assert options.output == "dec"

@@ -147,3 +147,51 @@ def test_a_loop_is_not_sent_to_split() -> None:
         made(lambda net, x: loop(net, x, lambda step, h: torch.softmax(net.z(step) + h, -1))), "is no cell"
     )
     assert "split" not in text
+
+
+def causal(net: Any, x: Any) -> Any:
+    return net.conv(nn.functional.pad(x.transpose(1, 2), (1, 0)))
+
+
+def unpacked(parts: Any) -> Any:
+    one, two, three = parts
+    return one, two, three
+
+
+CONVOLVED = {
+    "features last": lambda net, x: causal(net, x).transpose(1, 2).chunk(3, -1),
+    "cut off": lambda net, x: net.late(x.mT)[:, :, :-1].permute(0, 2, 1).chunk(3, -1),
+    "channels divided": lambda net, x: [part.mT for part in unpacked(torch.chunk(causal(net, x), 3, 1))],
+}
+
+
+@pytest.mark.parametrize("which", CONVOLVED)
+def test_a_convolution_tells_how_many_values_a_state_has(which: str) -> None:
+    """QRNN: all gates are made by a convolution in front of the loop."""
+
+    def call(net: Any, x: Any) -> Any:
+        parts = CONVOLVED[which](net, x)
+        new, keep, c, results = torch.tanh(parts[0]), torch.sigmoid(parts[1]), x.new_zeros(2, UNITS), []
+        for t in range(x.shape[1]):
+            c = keep[:, t] * c + (1 - keep[:, t]) * new[:, t]
+            results.append(torch.sigmoid(parts[2][:, t]) * c)
+        return torch.stack(results, 1)
+
+    torch.manual_seed(1)
+    convs = {key: nn.Conv1d(INPUTS, 3 * UNITS, 2, padding=wide) for key, wide in (("conv", 0), ("late", 1))}
+    module, x = nets.Net(call, **convs).eval(), data(6)
+    wanted = module(torch.as_tensor(x)).detach().numpy()
+    y = run_float(read_model(module).network, x.swapaxes(0, 1)).y.swapaxes(0, 1)
+    np.testing.assert_allclose(y, wanted, atol=2e-6)
+
+
+def test_a_loop_over_the_parts_of_a_tuple_is_refused_until_they_have_names() -> None:
+    def call(net: Any, x: Any) -> Any:
+        return torch.cat([torch.tanh(part) for part in net.lstm(x)[0].chunk(2, -1)], -1)
+
+    def named(net: Any, x: Any) -> Any:
+        one, two = net.lstm(x)[0].chunk(2, -1)
+        return torch.cat([torch.tanh(part) for part in (one, two)], -1)
+
+    refused(made(call), "takes element 2 of a tuple of 2; .* unpack it into names first")
+    assert read_model(made(named)).network.outputs == 4

@@ -280,6 +280,30 @@ def test_what_is_no_cell_is_refused_by_name(call: Any, words: str) -> None:
     assert words in refused(step(call), "the step that makes the new value of the state")
 
 
+def test_products_of_the_input_in_front_and_products_for_powers_are_read() -> None:
+    """The ways out for five rows, and for a power."""
+
+    def in_front(net: Any, x: Any) -> Any:
+        y, h, results = net.w(x) * net.w(2 * x) + net.w(3 * x) * net.w(4 * x), x.new_zeros(x.shape[1], 5), []
+        for t in range(x.shape[0]):
+            h = torch.tanh(y[t] + net.w(5 * x[t]) * h)
+            results.append(h)
+        return torch.stack(results)
+
+    def cubed(net: Any, x: Any, h: Any) -> Any:
+        h = torch.tanh(net.w(x) + h**3)
+        return h, h
+
+    def multiplied(net: Any, x: Any, h: Any) -> Any:
+        h = torch.tanh(net.w(x) + h * h * h)
+        return h, h
+
+    module, x = step(in_front), np.random.default_rng(1).uniform(-1, 1, (5, 2, 3)).astype(np.float32)
+    equals(read_model(module).network, x, module(torch.as_tensor(x)).detach().numpy())
+    refused(step(cubed), "must have the power 2, the only one of a cell; multiply for another one")
+    assert read_model(step(multiplied)).network.layers[0].units == 5
+
+
 def heads(net: Any, x: Any, h: Any) -> Any:
     parts = h.view(h.shape[0], 3, 2)
     first, gate = parts[:, 0], torch.sigmoid(net.gate(x)).unsqueeze(-1)
