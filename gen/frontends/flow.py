@@ -525,7 +525,7 @@ class Flow:
     # Layers
 
     def linear(self, name: str, where: str, weight: Floats, bias: Floats) -> "Flow":
-        """Add a fully connected layer with ``weight`` of shape ``(outputs, inputs)``."""
+        """Multiply by ``weight``, ``(outputs, inputs)``: a dense layer, if the next one cannot take it in."""
         flow = self._settled if self.dense else self._merged
         made = flow._times(weight, where)
         return replace(made, bias=bias + made.bias, dense=name)

@@ -21,7 +21,15 @@ An operator has its tensors as inputs, by name; ``""`` is an input that is left 
                                ``axes``, or ``axis``, the first of them (-1); ``size``: how many values
 ``add sub mul div``            two tensors, one may be constant
 ``sum mean``                   any number of tensors, added or averaged
-``neg``
+``max min``                    two tensors, one may be constant
+``neg abs square``             x
+``pow``                        x, a constant
+``where``                      condition, x, other
+``greater less``               two tensors, one may be constant: conditions
+``greaterorequal lessorequal`` as these
+``einsum``                     tensors, of which one is not constant; ``equation``
+``glu``                        x; ``axis``
+``prelu``                      x, slopes; ``axis``
 ``activation``                 x; ``function``, an ActivationFunction, or what returns it or refuses
 ``clip``                       x, min, max (or attributes ``min``, ``max``); either may be left out
 ``transpose``                  x; ``perm`` (default: all axes reversed), or ``swap``, two axes to exchange
@@ -34,7 +42,9 @@ An operator has its tensors as inputs, by name; ``""`` is an input that is left 
 ``gather``                     x, indices; ``axis``
 ``split``                      x; ``axis``, ``split`` (sizes; default: equal parts, one for each output)
 ``concat``, ``stack``          any number of tensors; ``axis``
-``reduce_sum``, ``reduce_mean`` x; ``axes`` (default: all), ``keepdims`` (1)
+``expand``, ``tile``           x, sizes or how often: an input without steps
+``reduce_sum reduce_mean``     x; ``axes`` (default: all), ``keepdims`` (1)
+``reduce_max reduce_min``      as these
 ``softmax log_softmax argmax`` x; ``axis``: classes of scores, which the host computes at the end
 ``embedding``                  numbers, table: the host looks rows up
 ``identity``                   x: computes nothing when the model is used
@@ -44,6 +54,7 @@ An operator has its tensors as inputs, by name; ``""`` is an input that is left 
 ``refused``                    anything; ``why``: a sentence to refuse it with, if the core needs it
 ============================== ========================================================================
 
+``LAYERS`` and ``MOVES`` in :mod:`~rtlstm.gen.frontends.layers`, and ``ARITHMETIC``, have what applies each.
 Any other operator is not supported: its :attr:`Node.kind` is what the refusal names.
 """
 
