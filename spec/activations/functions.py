@@ -406,13 +406,13 @@ def _check_formula(function: ActivationFunction, definition: FunctionDefinition)
         values = np.array([definition.formula(x, alpha, beta) for x in (grid, -grid)])
         if definition.odd and not np.allclose(values[0], -values[1], rtol=1e-9, atol=1e-12):
             raise ConfigurationError(
-                f"activation {function} must be odd, f(-x) = -f(x), as its definition says; leave out `odd`"
+                f"activation {function} must be odd, f(-x) = -f(x), as its definition says; define it with odd=False"
             )
         low, high = function.limits
         if values.min() < low - 1e-9 or values.max() > high + 1e-9:
             raise ConfigurationError(
                 f"activation {function} must be within its bounds, {low:g} .. {high:g}, but reaches "
-                f"{values.min():g} .. {values.max():g}; correct `bounds` in its definition"
+                f"{values.min():g} .. {values.max():g}; correct the bounds in its definition"
             )
         largest = np.maximum.accumulate(np.abs(values).max(axis=0))
         bounds = [function.max_abs(magnitude) for magnitude in grid.tolist()]

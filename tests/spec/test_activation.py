@@ -152,7 +152,7 @@ def test_table_of_the_wrong_length_is_refused():
         (
             lambda x, a, b: np.tanh(x),
             {"bounds": (0.0, 1.0)},
-            r"activation bad must be within its bounds, 0 \.\. 1, but reaches -1 \.\. 1; correct `bounds`",
+            r"activation bad must be within its bounds, 0 \.\. 1, but reaches -1 \.\. 1; correct the bounds",
         ),
     ],
 )
