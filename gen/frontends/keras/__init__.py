@@ -542,7 +542,7 @@ class _Translator:
         self.node(operator, self.reads, keepdims=keep, **self._axes_of(config.get("axis")))
 
     @staticmethod
-    def _axes_of(given: Any) -> dict[str, list[int]]:
+    def _axes_of(given: Any) -> dict[str, Any]:
         """The axes that an operation names; all of them if it names none."""
         return {} if given is None else {"axes": [given] if isinstance(given, int) else list(given)}
 
@@ -575,7 +575,7 @@ class _Translator:
     def _pad_axes(self) -> None:
         config, (source, *value) = self.layer.config, self._operands()
         before, after = zip(*config["pad_width"], strict=True)
-        more = {"layout": self._layout()} if len(before) == 3 else {}
+        more: dict[str, Any] = {"layout": self._layout()} if len(before) == 3 else {}
         mode = config.get("mode", "constant")
         self.node("pad", [source, "", *value], pads=[*before, *after], mode=mode, **more)
 
