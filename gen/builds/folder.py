@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 if sys.platform != "win32":
@@ -101,9 +101,14 @@ def new_folder(target: Path) -> Iterator[Path]:
     made = [path for path in target.parents if not path.exists()]
     work = _beside(target, "new")
     try:
-        _clear(target)
-        work.mkdir(parents=True)
-        with _locked(work):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as locks:
+            # Nobody clears between the making of the folder and its lock.
+            with _locked(target.parent, wait=True) as alone:
+                if alone:
+                    _clear(target)
+                work.mkdir()
+                locks.enter_context(_locked(work))
             yield work
             _swap(work, target)
     except BaseException as error:
@@ -128,26 +133,31 @@ def _beside(target: Path, kind: str) -> Path:
 
 
 def _clear(target: Path) -> None:
-    """Remove what killed processes left: folders that nobody writes, and the old one beside a whole build."""
+    """Remove folders that killed processes left, and give an old build its name back if it is alone."""
     for left in [*target.parent.glob(".*")]:
         named = re.fullmatch(r"\.(.*)\.\d+\.(new|old)", left.name)
         if named is None or named[1] != target.name:
             continue
-        with suppress(OSError), _locked(left) as alone:  # Another may remove it, too.
-            if target.exists() if named[2] == "old" else alone:
-                shutil.rmtree(left, ignore_errors=True)
+        if named[2] == "old" and not target.exists():
+            left.rename(target)
+        elif named[2] == "old":
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            with _locked(left) as alone:
+                if alone:
+                    shutil.rmtree(left, ignore_errors=True)
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
-    """Lock a folder until the block or the process ends; give whether it is known that nobody else has."""
+def _locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Lock a folder until the block or the process ends; give whether it is certain that nobody else has."""
     if sys.platform == "win32":
         yield False
         return
     alone, descriptor = False, os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):  # Another has it, or the file system has no locks.
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             alone = True
         yield alone
     finally:
@@ -156,18 +166,19 @@ def _locked(folder: Path) -> Iterator[bool]:
 
 def _swap(work: Path, target: Path) -> None:
     old = _beside(target, "old")
-    try:
-        if target.exists():
-            target.rename(old)
-        work.rename(target)
-    except BaseException:
-        if old.exists() and not target.exists():
-            old.rename(target)
-        raise
-    finally:
-        # The new build is complete, so remains of the old one are not needed.
-        if target.exists():
-            shutil.rmtree(old, ignore_errors=True)
+    with _locked(target.parent, wait=True):
+        try:
+            if target.exists():
+                target.rename(old)
+            work.rename(target)
+        except BaseException:
+            if old.exists() and not target.exists():
+                old.rename(target)
+            raise
+        finally:
+            # The new build is complete, so remains of the old one are not needed.
+            if target.exists():
+                shutil.rmtree(old, ignore_errors=True)
 
 
 class ReplacedWarning(UserWarning):

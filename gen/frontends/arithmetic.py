@@ -58,7 +58,7 @@ def _add(step: Step) -> Value:
     if all(node is not None and node.operator in COMPARED for node in made):
         raise ModelError(
             f"{step.where} adds two comparisons, which is true where one of them is: write that as "
-            "torch.maximum(a, b), or make numbers of them before, as a.float() + b.float()"
+            "the maximum of both, or cast each to float before"
         )
     if len(step.values) > 1 or len(step.node.inputs) == 1:
         return _sum(step)

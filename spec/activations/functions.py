@@ -406,7 +406,8 @@ def _check_formula(function: ActivationFunction, definition: FunctionDefinition)
         values = np.array([definition.formula(x, alpha, beta) for x in (grid, -grid)])
         if definition.odd and not np.allclose(values[0], -values[1], rtol=1e-9, atol=1e-12):
             raise ConfigurationError(
-                f"activation {function} must be odd, f(-x) = -f(x), as its definition says; define it with odd=False"
+                f"activation {function} must be odd, f(-x) = -f(x), as its definition says; define it with "
+                "odd=False"
             )
         low, high = function.limits
         if values.min() < low - 1e-9 or values.max() > high + 1e-9:

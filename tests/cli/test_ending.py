@@ -107,22 +107,24 @@ def test_a_signal_at_every_line(tmp_path: Path, there: bool, number: int):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such locks")
 def test_what_killed_processes_left_is_removed(tmp_path: Path):
-    """But neither what another process writes, nor the former build if there is no new one."""
+    """But not what another process writes; a former build without a new one has its name again."""
     target, left = tmp_path / "net.1", tmp_path / f".net.1.{os.getpid()}.new"
     write_files(left, {"a": b"half"})
     write_files(tmp_path / ".net.1.8.old", {"a": b"old"})
+    with pytest.raises(ZeroDivisionError), new_folder(target):
+        raise ZeroDivisionError
+    assert contents(target) == {"a": b"old"}
+    write_files(left, {"a": b"half"})
+    write_files(tmp_path / ".net.1.8.old", {"a": b"older"})
     write_files(tmp_path / ".net.7.new", {"a": b"of another build"})
     with new_folder(target) as fresh:
         with new_folder(tmp_path / "net") as other:  # It is not what another one writes.
             assert fresh == left and not any(fresh.iterdir()) and other.is_dir()
         write_files(fresh, {"a": b"new"})
         folder_module._clear(target)
-        assert contents(fresh) == {"a": b"new"} and (tmp_path / ".net.1.8.old").is_dir()
-    assert (tmp_path / ".net.1.8.old").is_dir()
-    with new_folder(target) as fresh:
-        write_files(fresh, {"a": b"newer"})
+        assert contents(fresh) == {"a": b"new"} and contents(target) == {"a": b"old"}
     assert {path.name for path in tmp_path.iterdir()} == {"net.1", "net"}
-    assert contents(target) == {"a": b"newer"}
+    assert contents(target) == {"a": b"new"}
 
 
 def test_signals_that_are_ignored_stay_so(monkeypatch):

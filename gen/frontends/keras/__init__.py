@@ -234,6 +234,9 @@ class _Translator:
         operation = layer.kind.startswith(OPERATION)
         if operation and layer.reads.named:
             return f"{layer.where} is given {listed(layer.reads.named)} by name, which is not supported"
+        more = [key for key in layer.config if key not in _READ and layer.config[key] not in (None, False)]
+        if operation and layer.kind in _LAYERS and more:
+            return f"{layer.where} has {listed(more)}, which is not supported"
         if layer.reads.constants and not operation:
             return (
                 f"{layer.where} is called with numbers that are stored in the file, as "
@@ -529,6 +532,8 @@ class _Translator:
         operator, attributes = _OPERATIONS[self.layer.kind.removeprefix(OPERATION)]
         config = self.layer.config
         given = {name: config[key] for name, key in attributes.items() if config.get(key) is not None}
+        if operator == "cast":
+            given["floating"] = "float" in str(config["dtype"])
         self.node(operator, self._operands(), **given)
 
     def _join(self) -> None:
@@ -636,6 +641,7 @@ _OPERATIONS: dict[str, tuple[str, dict[str, str]]] = {
     "Add": ("add", {}),
     "Argmax": ("argmax", {"axis": "axis"}),
     "BroadcastTo": ("expand", {"shape": "shape"}),
+    "Cast": ("cast", {"floating": "dtype"}),
     "Clip": ("clip", {"min": "x_min", "max": "x_max"}),
     "Copy": ("identity", {}),
     **dict.fromkeys(("Divide", "TrueDivide"), ("div", {})),
@@ -662,6 +668,11 @@ _OPERATIONS: dict[str, tuple[str, dict[str, str]]] = {
     "Where": ("where", {}),
 }
 """Functions of keras.ops: the operator, and its attributes as the configuration names them."""
+_READ = {
+    *("axis", "axis1", "axis2", "indices_or_sections", "keepdims", "mode", "name", "pad_width"),
+    *(key for _, attributes in _OPERATIONS.values() for key in attributes.values()),
+}
+"""What is read of the configuration of functions of keras.ops."""
 _REDUCED = {
     **dict.fromkeys(("Amax", "Max"), "reduce_max"),
     **dict.fromkeys(("Amin", "Min"), "reduce_min"),

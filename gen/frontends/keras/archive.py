@@ -298,7 +298,7 @@ OPERATION = "ops."
 
 def _kind(entry: dict[str, Any], reads: Reads) -> str:
     """The class; of functions of keras.ops with a mark, since layers have the same: Add, Average, Reshape."""
-    operation = reads.arguments and not entry["config"].keys() & {"trainable", "dtype"}
+    operation = reads.arguments and "trainable" not in entry["config"]
     return OPERATION * bool(operation) + str(entry["class_name"])
 
 

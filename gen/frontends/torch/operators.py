@@ -377,9 +377,7 @@ def _addcmul(call: Call) -> Any:
 def _var(call: Call) -> Any:
     """The mean square of what a tensor is less its mean."""
     if call.get("unbiased", default=call.get("correction", default=1)):
-        raise ModelError(
-            f"{call.where} must have unbiased=False, or correction=0: the mean of the squares"
-        )
+        raise ModelError(f"{call.where} must have unbiased=False, or correction=0: the mean of the squares")
     given: dict[str, Any] = {"axes": call.wholes(call.get("dim")), "keepdims": 1}
     mean = call.emit("reduce_mean", call.x, inner=True, **given)
     gap = call.emit("sub", call.x, mean, inner=True)

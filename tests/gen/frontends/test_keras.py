@@ -489,6 +489,7 @@ OPERATIONS = {
     "amax": lambda v, ops: ops.amax(v, 1),
     "an array": lambda v, ops: v * ARRAY + ops.convert_to_tensor(ARRAY),
     "average": lambda v, ops: ops.average(v, axis=1),
+    "cast": lambda v, ops: ops.cast(v > 0, "float32") + ops.cast(ops.greater_equal(v, 0.1), "float32"),
     "clip": lambda v, ops: ops.clip(v, -0.3, 0.2),
     "concatenate": lambda v, ops: ops.concatenate([v, 2 * v, v[..., 1:3], v[..., 2:][:, :, :1]], axis=-1),
     "copies": lambda v, ops: ops.stop_gradient(ops.copy(v)),
@@ -619,6 +620,11 @@ def _encoder(x: Any) -> Any:
             "is given weights by name",
         ),
         (lambda x: _behind(x, lambda v, ops: ops.flip(v)), "must name its axis"),
+        (lambda x: _behind(x, lambda v, ops: ops.max(v, axis=1, initial=0.5)), "has initial"),
+        (
+            lambda x: _behind(x, lambda v, ops: ops.cast(v, "int32")),
+            "only casts between floating-point types",
+        ),
         (
             lambda x: _behind(x, lambda v, ops: keras.src.ops.numpy.Add()(v, x2=v)),
             "is given x2 by name",
