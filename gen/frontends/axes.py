@@ -298,6 +298,11 @@ class Axes:
         """Axes of a model's input."""
         return cls(tuple(f"?{axis}" for axis in range(rank)), 0)
 
+    @property
+    def waits(self) -> bool:
+        """Whether no layer has shown yet what some axis is."""
+        return any(map(_hidden, self.tags))
+
     def settle(self, tags: tuple[str, ...], features: int, where: str) -> "Axes":
         """Return these axes with the given tags; unknown ones take them over."""
         self.expect(where)

@@ -811,8 +811,8 @@ class _Reader:
 
     def _fetch(self, reader: int) -> None:
         """Compute what a node reads beside a layer's results, from the input alone."""
-        begin, order = self.known.get(self.begin), self._input_order()
-        if isinstance(begin, Value) and "F" in order and begin.axes.tags != order:  # Layers have shown them.
+        begin = self.known.get(self.begin)
+        if isinstance(begin, Value) and begin.axes.waits and "F" in (order := self._input_order()):
             axes = begin.axes.settle(order, begin.flow.outputs or begin.axes.features, self.begin)
             self.known[self.begin] = replace(begin, axes=axes)
         for tensor in self.graph.nodes[reader].inputs:
