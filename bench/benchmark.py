@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rtlstm.bench.anchors import ANCHORS
 from rtlstm.bench.hardware import (
     build_shape,
     check_simulator,
@@ -18,6 +17,7 @@ from rtlstm.bench.hardware import (
 from rtlstm.bench.jobs import Journal, code_digest, open_journal
 from rtlstm.bench.peers import ENGINES
 from rtlstm.bench.records import (
+    ANCHORS,
     BenchResult,
     Clock,
     CpuTime,

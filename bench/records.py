@@ -1,9 +1,18 @@
 """The results of a benchmark run, as records; together they are its JSON."""
 
-from typing import Literal
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
 
-from rtlstm.bench.anchors import Anchor
 from rtlstm.spec.record import Record
+
+Kind = Literal["read", "quoted", "derived", "recalled"]
+Timed = Literal["on chip", "on chip, estimated", "on chip, simulated", "end to end", "in process"]
+"""On chip: from the first to the last bit on the device. End to end: through a host and back.
+In process: a call in a program."""
+PeerUnit = Literal["step", "sequence"]
+"""What was timed: one step with the state kept, or all the network's steps."""
 
 
 class Machine(Record):
@@ -133,6 +142,43 @@ class GoldenSpeed(Record):
         return None if self.onnxruntime_ms is None else self.golden_ms / self.onnxruntime_ms
 
 
+class Anchor(Record):
+    """A published figure of another project, measured on its device; never mixed with ours.
+
+    It was *read* in the source itself, *quoted* in a text that quotes it, *derived* by arithmetic
+    from what was read, or *recalled* from a paper without its text at hand.
+    """
+
+    shape: str | None = None
+    """Name of the benchmark network; None for a network that is not measured here."""
+    network: str = ""
+    """The network, if it is not measured here."""
+    who: str
+    device: str = ""
+    clock_mhz: float | None = None
+    """None if it is unknown or has no meaning."""
+    timed: Timed
+    unit: PeerUnit
+    lowest_us: float | None = None
+    """None if the figure is only an upper bound."""
+    highest_us: float
+    statistic: str = ""
+    """p99 if the source gives that; empty for a constant time or a mean."""
+    source: str
+    kind: Kind
+
+    @property
+    def figure(self) -> str:
+        """The time in us, as text."""
+        if self.lowest_us is None:
+            text = f"< {self.highest_us:g}"
+        elif self.lowest_us != self.highest_us:
+            text = f"{self.lowest_us:g} to {self.highest_us:g}"
+        else:
+            text = f"{self.highest_us:g}"
+        return f"{text} {self.statistic}".strip()
+
+
 class ShapeResult(Record):
     """A benchmark network: its hardware, and the same step elsewhere."""
 
@@ -214,3 +260,14 @@ class StacResult(Record):
 
     schema_version: Literal[1] = 1
     shapes: tuple[StacShape, ...]
+
+
+def _read(file: Path) -> Iterator[Anchor]:
+    with file.open(encoding="utf-8", newline="") as rows:
+        for row in csv.DictReader(rows):
+            fields: dict[str, Any] = {name: value for name, value in row.items() if value}
+            yield Anchor(**fields)
+
+
+ANCHORS = tuple(_read(Path(__file__).with_name("anchors.csv")))
+"""Figures of the networks that are measured here, and a few of others for orientation."""

@@ -9,8 +9,7 @@ from rtlstm.cli.results import Field, Figure, Found, Table, Text, Values
 
 if TYPE_CHECKING:
     from rtlstm.bench.accuracy import CaseResult
-    from rtlstm.bench.anchors import Anchor
-    from rtlstm.bench.records import Clock, ShapeResult
+    from rtlstm.bench.records import Anchor, Clock, ShapeResult
 
 _LOOPS = {"float": "c++", "int8": "c++ int8"}
 """Engines that are loops in C++, by their numbers."""
@@ -70,7 +69,7 @@ def _shapes(found: Found) -> "list[ShapeResult]":
 
 def _anchors(found: Found) -> "list[tuple[ShapeResult | None, Anchor]]":
     """Published figures, each with its network, if that is measured here."""
-    from rtlstm.bench.anchors import Anchor
+    from rtlstm.bench.records import Anchor
 
     others = [Anchor.model_validate(each) for each in found["other_anchors"]]
     return [

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from support.paths import DOCS
 
-from rtlstm.bench.anchors import ANCHORS
 from rtlstm.bench.hardware import predict_cycles
+from rtlstm.bench.records import ANCHORS
 from rtlstm.bench.shapes import SHAPES, find_shapes
 from rtlstm.fpga.devices import devices, find_device
 from rtlstm.fpga.estimate import estimate
