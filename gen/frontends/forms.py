@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.arrays import Floats, fresh
-from rtlstm.gen.frontends.axes import Axes
+from rtlstm.gen.frontends.axes import Axes, KnownSizes
 from rtlstm.gen.frontends.formulas import ELEMENTWISE, operator_of
 from rtlstm.gen.frontends.graph import Graph, Node
 from rtlstm.gen.frontends.layers import DENSE, outputs_first
-from rtlstm.gen.frontends.step import KnownSizes
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import Budget
 
