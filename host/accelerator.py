@@ -1,7 +1,6 @@
 """The driver: open a build on a device, run batches of sequences, hold streams."""
 
 import gc
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -459,7 +458,7 @@ class Accelerator(Closing):
         self._check_open()
         given = as_numbers("x", self.tables.look_up(x, lengths, batch_first, pad))
         known, counts = self.manifest.batch_first, state if lengths is None else lengths
-        batch_first = sequences_first("x", given, batch_first, known, counts, self._told, stacklevel=2)
+        batch_first = sequences_first("x", given, batch_first, known, counts, self._told)
         axis = int(batch_first and given.ndim == 3)
         given, lengths = as_steps(
             "x", given, lengths, axis, self.inputs, self.manifest.frames, self.manifest.window, pad
@@ -476,9 +475,9 @@ class Accelerator(Closing):
         batch = self._check_run(steps, lengths, state, batched, swapped, front)
         with self.device.owner, shown(self._progress) as progress:
             y, h, c = self._run_waves(batch, outputs, progress)
-        self._count_saturated(y, raw, stacklevel=2)
+        self._count_saturated(y, raw)
         if not raw:
-            self._warn_states("c_n", c, stacklevel=2)
+            self._warn_states("c_n", c)
         self._lengths = batch.lengths.tolist()
         if outputs == "last":
             y = y[batch.lengths - 1, np.arange(len(batch.lengths))]
@@ -538,10 +537,10 @@ class Accelerator(Closing):
         h = c = None
         if state is not None:
             h, c, saturations = self.device.layout.parse(state, count if batched else None, raw)
-            self.device.layout.warn_saturations(("h_0", "c_0"), saturations, count, stacklevel=3)
+            self.device.layout.warn_saturations(("h_0", "c_0"), saturations, count)
         # In the caller's shape, so that a message gives an index into the caller's array.
         given = array.swapaxes(0, 1) if swapped else array if batched else array[:, 0]
-        x = self._quantise_input(given, int(valid.sum()) * inputs, stacklevel=3)
+        x = self._quantise_input(given, int(valid.sum()) * inputs)
         x = x.swapaxes(0, 1) if swapped else x.reshape(array.shape)
         return _Batch(padded_behind(x, valid) if front else x, valid, h, c)
 
@@ -562,16 +561,16 @@ class Accelerator(Closing):
             )
         return array.astype(np.int64)
 
-    def _quantise_input(self, array: NDArray[Any], total: int, stacklevel: int) -> IntArray:
+    def _quantise_input(self, array: NDArray[Any], total: int) -> IntArray:
         numerics = self.manifest.numerics
         x, saturated = as_codes(array, self.manifest)
         self.saturated_inputs += saturated
-        self._note_codes(array, stacklevel + 1)
+        self._note_codes(array)
         if saturated:
-            warn_saturated("x", saturated, total, numerics.input, stacklevel + 1, numerics.input_limits)
+            warn_saturated("x", saturated, total, numerics.input, numerics.input_limits)
         return x
 
-    def _note_codes(self, array: NDArray[Any], stacklevel: int) -> None:
+    def _note_codes(self, array: NDArray[Any]) -> None:
         """Warn, once, that integers are taken as codes: counts and class numbers are integers, too."""
         if self._codes_noted or not is_raw(array):
             return
@@ -579,14 +578,13 @@ class Accelerator(Closing):
         numerics = self.manifest.numerics
         suffix = ", of features with an input factor divided by it" if numerics.input_factors else ""
         suffix += ", and features have codes of zero of their own" if numerics.input_zeros else ""
-        warnings.warn(
+        warn_caller(
             f"x holds {array.dtype}: integers are taken as codes of the input format {numerics.input} (1 is "
             f"{numerics.input.step:g}{suffix}), and outputs are codes, too; give floats for real values",
             CodesWarning,
-            stacklevel=stacklevel + 1,
         )
 
-    def _count_saturated(self, y: IntArray, raw: bool, stacklevel: int) -> None:
+    def _count_saturated(self, y: IntArray, raw: bool) -> None:
         """Count outputs that may have saturated, and warn about them unless they are integers."""
         if self._bounded:
             return
@@ -594,21 +592,20 @@ class Accelerator(Closing):
         saturations = int(np.count_nonzero(np.abs(y) == form.maximum))
         self.saturated_outputs += saturations
         if saturations and not raw:
-            warnings.warn(
+            warn_caller(
                 f"{saturations:,} of {y.size:,} values of y are at the limits of their format, "
                 f"+-{form.to_floats(form.maximum):.6g}, and may have saturated; generate with "
                 "calibration data that covers them",
                 SaturationWarning,
-                stacklevel=stacklevel + 1,
             )
 
-    def _warn_states(self, name: str, c: Sequence[IntArray], stacklevel: int) -> None:
+    def _warn_states(self, name: str, c: Sequence[IntArray]) -> None:
         """Warn about final states that may have saturated, if the network's states are results like y.
 
         If the last layer is dense, c may saturate on purpose, where that makes y more accurate.
         """
         if self._gives_states:
-            self.device.layout.warn_at_limit(name, c, stacklevel + 1)
+            self.device.layout.warn_at_limit(name, c)
 
     def _run_waves(
         self, batch: _Batch, outputs: Outputs, progress: Progress | None
@@ -828,24 +825,19 @@ class Accelerator(Closing):
                     f"streams must all be of this accelerator, but number {index} is of another; "
                     "call that accelerator's step_many for it"
                 )
-        return self._stream_steps(streams, x, (len(streams),), stacklevel=2)
+        return self._stream_steps(streams, x, (len(streams),))
 
     def _stream_steps(
-        self,
-        streams: Sequence[Stream],
-        x: ArrayLike,
-        leading: tuple[int | str, ...],
-        stacklevel: int,
-        advice: str = "",
+        self, streams: Sequence[Stream], x: ArrayLike, leading: tuple[int | str, ...], advice: str = ""
     ) -> NDArray[Any]:
         """Run x ``(*leading, I)``, a step per stream or all on a single one; returns ``(K, O)``."""
         array = check_values(self.tables.look_up(x, axes=(len(leading),)), leading, self.manifest, advice)
-        integers = self._quantise_input(array, array.size, stacklevel + 1)
+        integers = self._quantise_input(array, array.size)
         integers = integers.reshape(-1, integers.shape[-1])
         numbers = np.array([stream.number for stream in streams], dtype=np.int64)
         numbers = np.broadcast_to(numbers, len(integers))
         y = self.device.exchange(numbers, integers)
-        self._count_saturated(y, is_raw(array), stacklevel + 1)
+        self._count_saturated(y, is_raw(array))
         return self._present(y, array)
 
     def _present(self, y: IntArray, x: NDArray[Any]) -> NDArray[Any]:

@@ -276,7 +276,7 @@ def decode(
     h = c = None
     if state is not None:
         h, c, saturations = layout.parse(state, len(tokens) if batched else None)
-        layout.warn_saturations(("h_0", "c_0"), saturations, len(tokens), stacklevel=3)
+        layout.warn_saturations(("h_0", "c_0"), saturations, len(tokens))
     found = np.full((steps, len(tokens)), 0 if stop is None else stop, dtype=np.int64)
     ends_h, ends_c = layout.zeros(len(tokens))
     most = (len(accelerator._free()) or 1) if after is None else len(tokens)

@@ -1,6 +1,5 @@
 """Checks callers' values and time steps and quantises them to integers, and converts results back."""
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
@@ -8,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rtlstm.spec.errors import InputError
+from rtlstm.spec.errors import InputError, warn_caller
 from rtlstm.spec.fixed import Floats, Format, IntArray, check_range, where_bad
 from rtlstm.spec.layout import join_frames
 from rtlstm.spec.manifest import Manifest
@@ -116,7 +115,6 @@ def warn_saturated(
     count: int,
     total: int,
     format: Format,
-    stacklevel: int,
     limits: tuple[Floats, Floats] | None = None,
     advice: str = "scale them, or generate with calibration data that covers them",
 ) -> None:
@@ -130,10 +128,9 @@ def warn_saturated(
         where = most if least == most else f"their features' ranges, {least} to {most},"
         if (low != -high).any():
             where = f"their features' ranges, which begin at {low.min():.6g} and end at {high.max():.6g},"
-        warnings.warn(
+        warn_caller(
             f"{count:,} of {total:,} values of {name} were outside {where} and were saturated; {advice}",
             SaturationWarning,
-            stacklevel=stacklevel + 1,
         )
 
 

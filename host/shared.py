@@ -228,10 +228,10 @@ class SharedStream(Closing):
         return self._ask(x, ("T",))
 
     def _ask(self, x: ArrayLike, leading: tuple[str, ...], advice: str = "") -> "Future[IntArray]":
-        """Request steps ``(*leading, inputs)``; warnings name the line that called the calling function."""
+        """Request steps ``(*leading, inputs)``."""
         array = check_values(self._rows(x, len(leading)), leading, self._shared.manifest, advice)
         integers, _ = as_codes(array, self._shared.manifest)
-        self._stream.accelerator._note_codes(array, stacklevel=3)
+        self._stream.accelerator._note_codes(array)
         job = _Steps(self._stream, integers.reshape(-1, array.shape[-1]))
         self._shared._put(job)
         return job.future

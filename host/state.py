@@ -6,7 +6,6 @@ integers as the device has it: h of each recurrent layer, ``h0``, ``h1`` and so 
 ``c0``, ``c1`` and so on. A GRU's h is there twice, with more bits as a cell state.
 """
 
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.raw_values import SaturationWarning, as_numbers, is_raw, quantise, warn_saturated
-from rtlstm.spec.errors import BuildError, InputError
+from rtlstm.spec.errors import BuildError, InputError, warn_caller
 from rtlstm.spec.files import DamagedArraysError, read_arrays, write_file
 from rtlstm.spec.fixed import Format, IntArray, saturate
 from rtlstm.spec.manifest import INITIAL_STATE, Manifest, read_listed
@@ -171,24 +170,20 @@ class StateFormats:
         return layers, worst
 
     def warn_saturations(
-        self,
-        names: tuple[str, str],
-        saturations: tuple[Saturations, Saturations],
-        batch: int,
-        stacklevel: int,
+        self, names: tuple[str, str], saturations: tuple[Saturations, Saturations], batch: int
     ) -> None:
         """Warn about values of h and c that saturated in :meth:`parse`; ``names`` are used in the message."""
-        (h, c), stacklevel = saturations, stacklevel + 1
+        h, c = saturations
         begin = "calibration data that begin with such states"
         typical = f"generate with {begin} (`calibration_state`)"
         total = batch * sum(self.sizes)
-        warn_saturated(names[0], h.values, total, h.form, stacklevel, advice=typical)
+        warn_saturated(names[0], h.values, total, h.form, advice=typical)
         limit = _range_of(c.form, c.largest)
         advice = f"generate with `cell_range={limit:g}`, or with {begin}"
         total = batch * sum(self.lstm_sizes)
-        warn_saturated(names[1], c.values, total, c.form, stacklevel, advice=advice)
+        warn_saturated(names[1], c.values, total, c.form, advice=advice)
 
-    def warn_at_limit(self, name: str, c: Sequence[IntArray], stacklevel: int) -> None:
+    def warn_at_limit(self, name: str, c: Sequence[IntArray]) -> None:
         """Warn about values of an LSTM's c, called ``name``, that are at the limits of their format."""
         pairs = [(self._kept[number], c[number]) for number in self._lstms]
         counts = [int(np.count_nonzero(np.abs(values) == form.maximum)) for form, values in pairs]
@@ -196,13 +191,12 @@ class StateFormats:
             reached = [form for (form, _), mine in zip(pairs, counts, strict=True) if mine]
             limit, widest = reached[0].limit, max(form.limit for form in reached)
             total = sum(values.size for _, values in pairs)
-            warnings.warn(
+            warn_caller(
                 f"{count:,} of {total:,} values of {name} are at the limits "
                 f"of their format, +-{limit:.6g}, and may have saturated; if sequences continue from them, "
                 f"generate with `cell_range={_range_of(reached[0], 2.0 * widest):g}` or more, or with "
                 "calibration data that cover them",
                 SaturationWarning,
-                stacklevel=stacklevel + 1,
             )
 
     def present(self, h: Sequence[IntArray], c: Sequence[IntArray], raw: bool, batched: bool) -> State:
@@ -433,7 +427,7 @@ def load_initial_state(
             f"{folder / INITIAL_STATE} must hold the state in which the model begins, but does not "
             f"({error}); generate the build again"
         ) from None
-    layout.warn_saturations(("h_0", "c_0"), saturations, 1, stacklevel=3)
+    layout.warn_saturations(("h_0", "c_0"), saturations, 1)
     return tuple(part[0] for part in h), tuple(part[0] for part in c)
 
 

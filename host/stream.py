@@ -24,19 +24,14 @@ class StreamDevice(Protocol):
     device: Device
 
     def _stream_steps(
-        self,
-        streams: Sequence[Stream],
-        x: ArrayLike,
-        leading: tuple[int | str, ...],
-        stacklevel: int,
-        advice: str = "",
+        self, streams: Sequence[Stream], x: ArrayLike, leading: tuple[int | str, ...], advice: str = ""
     ) -> NDArray[Any]:
         """Run ``x``, ``(*leading, I)``, one step per stream or all steps on one; return ``(K, O)``."""
 
-    def _warn_states(self, name: str, c: Sequence[IntArray], stacklevel: int) -> None:
+    def _warn_states(self, name: str, c: Sequence[IntArray]) -> None:
         """Warn about cell states that may have saturated."""
 
-    def _note_codes(self, array: NDArray[Any], stacklevel: int) -> None:
+    def _note_codes(self, array: NDArray[Any]) -> None:
         """Warn, once, that integers are taken as codes."""
 
     def _release(self, number: int) -> None:
@@ -86,7 +81,7 @@ class Stream(Closing):
             If the stream or the accelerator is closed, or the device fails.
         """
         advice = "; use steps for several at once"
-        y: NDArray[Any] = self.accelerator._stream_steps([self], x, (), stacklevel=2, advice=advice)[0]
+        y: NDArray[Any] = self.accelerator._stream_steps([self], x, (), advice=advice)[0]
         return y
 
     def steps(self, x: ArrayLike) -> NDArray[Any]:
@@ -94,7 +89,7 @@ class Stream(Closing):
 
         Raises the errors of :meth:`step`.
         """
-        return self.accelerator._stream_steps([self], x, ("T",), stacklevel=2)
+        return self.accelerator._stream_steps([self], x, ("T",))
 
     @property
     def state(self) -> State:
@@ -109,7 +104,7 @@ class Stream(Closing):
     def state(self, value: Any) -> None:
         device = self.accelerator.device
         h, c, saturations = device.layout.parse(value, None)
-        device.layout.warn_saturations(("h", "c"), saturations, 1, stacklevel=2)
+        device.layout.warn_saturations(("h", "c"), saturations, 1)
         device.write_state(self._number, [part[0] for part in h], [part[0] for part in c])
 
     @property
@@ -121,7 +116,7 @@ class Stream(Closing):
         device = self.accelerator.device
         h, c = device.read_state(self._number)
         if not raw:
-            self.accelerator._warn_states("c", c, stacklevel=3)
+            self.accelerator._warn_states("c", c)
         return device.layout.present(
             [part[np.newaxis] for part in h], [part[np.newaxis] for part in c], raw, batched=False
         )

@@ -3,7 +3,6 @@
 A network with strides takes as many frames of its model in one step: they are joined here, too.
 """
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args
 
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from rtlstm.spec.errors import InputError
+from rtlstm.spec.errors import InputError, warn_caller
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.record import Record, as_flag
 
@@ -250,8 +249,6 @@ def sequences_first(
     known: bool | None,
     per_sequence: Any = None,
     told: set[str] | None = None,
-    *,
-    stacklevel: int = 2,
 ) -> bool:
     """Return whether data have sequences before steps, ``(N, T, I)``, and not ``(T, N, I)``.
 
@@ -259,8 +256,7 @@ def sequences_first(
     says, as ``batch_first``; ``known`` is what the model says; each is None if it does not tell.
     ``per_sequence`` has lengths or states, if the caller gave them: a check that there is one for each
     sequence tells the order, unless there are as many steps as sequences. ``told`` has been told before, and
-    is not told again. ``stacklevel`` is that of :func:`warnings.warn`, where 2 is the caller of this
-    function.
+    is not told again.
 
     Warns with a LayoutWarning if nothing tells the order: then data are read as ``(T, N, I)``. Raises
     InputError if ``given`` is no flag.
@@ -275,14 +271,13 @@ def sequences_first(
     if unclear and what not in told:
         told.add(what)
         first, second = shape[:2]
-        warnings.warn(
+        warn_caller(
             f"{what} of shape {shape} was read as {count_of(first, 'step')} of "
             f"{count_of(second, 'sequence')}, because the model does not say which "
             "comes first, as files of tensors never do; give "
             "`batch_first=False` if this is right, `batch_first=True` if it is "
             f"{count_of(first, 'sequence')} of {count_of(second, 'step')}",
             LayoutWarning,
-            stacklevel=stacklevel + 1,
         )
     return False
 

@@ -93,7 +93,7 @@ class Samples:
             return
         formats, count = StateFormats(network.shapes, network.numerics), len(self.lengths)
         *_, saturations = formats.parse(tuple(map(tuple, self.state)), count, raw=False)
-        formats.warn_saturations(("h_0", "c_0"), saturations, count, stacklevel=3)
+        formats.warn_saturations(("h_0", "c_0"), saturations, count)
 
     @property
     def alive(self) -> NDArray[np.bool_]:

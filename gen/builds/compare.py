@@ -119,7 +119,7 @@ def compare_build(
             if asked.seed is not None:
                 raise ConfigurationError("`seed` is for random input: leave it out if an input is given")
             x = load_tables(folder, manifest).look_up(x, lengths, batch_first, pad)
-            first = sequences_first("x", x, batch_first, manifest.batch_first, lengths, stacklevel=3)
+            first = sequences_first("x", x, batch_first, manifest.batch_first, lengths)
             if asked.steps is not None:
                 x, lengths = _first_steps(manifest, x, lengths, asked.steps, first, pad)
         return compare(

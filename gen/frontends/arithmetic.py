@@ -11,9 +11,9 @@ from rtlstm.gen.frontends.axes import SINGLE, Axes
 from rtlstm.gen.frontends.flow import Flow, LayerState, Source
 from rtlstm.gen.frontends.formulas import COMPARED, combine, magnitude, running_maximum, total
 from rtlstm.gen.frontends.graph import Graph
-from rtlstm.gen.frontends.layers import MOVES, dense
+from rtlstm.gen.frontends.layers import Step, Value, dense
+from rtlstm.gen.frontends.moves import MOVES
 from rtlstm.gen.frontends.reading import ReportBuilder
-from rtlstm.gen.frontends.step import Step, Value
 from rtlstm.spec.activations.functions import RELU, SIGMOID, ActivationFunction
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.layout import OutputPart

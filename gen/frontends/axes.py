@@ -1,4 +1,4 @@
-"""Follows the axes of a tensor through operators that only move them.
+"""Follows the axes of a tensor through operators that only move them, and sizes that a model computes.
 
 A dense layer or a second LSTM reads the right numbers only if its features and steps are on the axes
 that it expects. Each axis has a letter: T steps, N sequences, F features, D a direction or layer axis of
@@ -11,12 +11,16 @@ anything else the axes are lost: what follows may be elementwise, but not a laye
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import index
 from types import MappingProxyType
+from typing import Any
 
+import numpy as np
+
+from rtlstm.gen.frontends.graph import Graph, Node
 from rtlstm.spec.errors import ModelError
 
 
@@ -578,3 +582,126 @@ _MEANING = {
     "M": "merged rows",
     "?": "an axis of the input",
 }
+
+
+# Sizes that a model computes
+
+
+_PASS = ("cast", "identity", "reshape", "squeeze", "unsqueeze")
+_MAX_RANK = 64
+_Numbers = tuple[Size, ...]
+
+
+class KnownSizes:
+    """What is known of tensors that hold sizes, collected node by node in the graph's order."""
+
+    def __init__(self, graph: Graph, steps: int = 0) -> None:
+        self._graph = graph
+        self.steps = steps
+        """The steps of a sequence, if the caller has said how many; else 0."""
+        self._measured: dict[str, _Numbers] = {}
+        self._shown: dict[str, Size] = {}
+        self._input = ""
+        self._input_axes = Axes((), 0)
+
+    def begin(self, tensor: str, axes: Axes) -> None:
+        """The core's input, whose declared sizes are numbers or names."""
+        self._input, self._input_axes = tensor, axes
+
+    def made(self, node: Node) -> bool:
+        """Whether a node gave sizes."""
+        return any(name in self._measured for name in node.outputs)
+
+    def measure(self, node: Node, axes: Axes | None) -> None:
+        """Find a node's results, if they are sizes; ``axes`` are its input's, if the core computes that."""
+        numbers: _Numbers | None = None
+        if node.operator in ("shape", "size"):
+            numbers = self._shape(node, axes)
+        elif node.operator in (*_PASS, *_OPERATORS) and any(name in self._measured for name in node.inputs):
+            given = [self.of(name) if name else () for name in node.inputs]
+            numbers = given[0] if node.operator in _PASS else self._computed(node, given)
+        if numbers is not None and len(node.outputs) == 1 and all(map(_small, numbers)):
+            self._measured[node.outputs[0]] = numbers
+
+    def of(self, tensor: str) -> _Numbers | None:
+        """Return a tensor of whole numbers, row by row, constant or computed from sizes; None if neither."""
+        if tensor in self._measured:
+            return self._measured[tensor]
+        value = self._graph.constant(tensor)
+        if value is None or value.size > _MAX_RANK or value.dtype.kind not in "iu":
+            return None
+        return tuple(Size(int(item)) for item in value.reshape(-1))
+
+    def known(self, tensor: str, axes: Axes) -> Mapping[str, Size]:
+        """Return the values of named sizes that follow from the declared sizes of input and tensor."""
+        shown = dict(axes.shown)
+        found: dict[str, Size] = {}
+        names: dict[str, set[str]] = {}
+        for name, tags in ((self._input, self._input_axes.tags), (tensor, axes.tags)):
+            for tag, declared in zip(tags, self._graph.dimensions(name), strict=False):
+                root = shown.get(tag, tag)
+                if isinstance(declared, int):
+                    found.setdefault(tag, Size(declared))
+                    if root not in ("F", "M"):
+                        found.setdefault(root, Size(declared))
+                elif declared and root[0] != "M":
+                    names.setdefault(declared, set()).add(root)
+        once = {f"size {name}": Size(1, tuple(roots)) for name, roots in names.items() if len(roots) == 1}
+        return {**once, **found}
+
+    def _shape(self, node: Node, axes: Axes | None) -> _Numbers | None:
+        tensor = node.inputs[0]
+        numbers: _Numbers
+        if axes is not None and not axes.lost:
+            numbers = tuple(axis_sizes(axes.tags, axes.features))
+            self._shown |= {old: Size(1, (new,)) for old, new in axes.shown if new != "F"}
+        else:
+            declared = self._graph.dimensions(tensor)
+            if not declared:
+                return None
+            numbers = tuple(
+                Size(size) if isinstance(size, int) else Size(1, (f"size {size or f'{at} of {tensor}'}",))
+                for at, size in enumerate(declared)
+            )
+        if node.operator == "size":
+            return (product(numbers),)
+        attributes = node.attributes
+        return numbers[attributes.get("start", 0) : attributes.get("end")]
+
+    def _computed(self, node: Node, given: Sequence[_Numbers | None]) -> _Numbers | None:
+        """What an operator makes of sizes; None if one of them is not known, or the result is none."""
+        parts = [part for part in given if part is not None]
+        if node.operator == "div":  # The same size may be read before and after a layer determines its axis.
+            parts = [tuple(size.resolved(self._shown) for size in part) for part in parts]
+        if len(parts) < len(given):
+            return None
+        try:
+            found = _OPERATORS[node.operator](node, *(np.array(part, dtype=object) for part in parts))
+        except (ArithmeticError, IndexError, TypeError, ValueError):
+            return None
+        return tuple(found) if len(found) <= _MAX_RANK else None
+
+
+def _small(size: Size) -> bool:
+    """Whether a number can be a tensor's size; chains of products would grow without bound."""
+    return abs(size.number) < 2**63 and len(size.names) <= _MAX_RANK
+
+
+def _slice(node: Node, numbers: Any, *given: Any) -> Any:
+    names = enumerate(("starts", "ends", "axes", "steps"))
+    limits = (given[at] if at < len(given) else node.attributes.get(name, [Size()]) for at, name in names)
+    (start,), (end,), _, (step,) = (limit if len(limit) else [Size()] for limit in limits)
+    return numbers[start:end:step]
+
+
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    "add": lambda _, one, other: one + other,
+    "concat": lambda _, *parts: np.concatenate(parts),
+    "div": lambda _, one, other: one // other,
+    "gather": lambda _, numbers, chosen: [numbers[at] for at in chosen],
+    "mul": lambda _, one, other: one * other,
+    "reduce_prod": lambda _, numbers, *axes: (product(numbers),),
+    "slice": _slice,
+    "sub": lambda _, one, other: one - other,
+}
+"""What operators make of sizes, each an array of one axis."""

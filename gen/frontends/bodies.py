@@ -568,11 +568,7 @@ def _with_parts(graph: Graph) -> tuple[Graph, list[str]]:
         node = graph.producer(graph.behind(name, "identity"))
         several = node is not None and node.operator == "stack" and node.attributes["axis"] == 0
         results += node.inputs if several and node is not None else [name]
-    nodes = [
-        replace(node, inputs=tuple(parts.get(name, name) for name in node.inputs))
-        for node in graph.nodes
-        if node not in gone
-    ]
+    nodes = [node.reading(parts) for node in graph.nodes if node not in gone]
     sizes, old = graph.dimensions, {part: name for name, part in parts.items()}
     graph = replace(graph, dimensions=lambda name: sizes(old.get(name, name)))
     return replace(graph, nodes=nodes, inputs=inputs), [parts.get(name, name) for name in results]

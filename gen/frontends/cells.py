@@ -1,155 +1,63 @@
 """Recognises LSTM, GRU and RNN cells that a model writes as products, activations and sums, and norms."""
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
 import numpy as np
 
 from rtlstm.gen.frontends.arrays import CellKind, Floats, stacked_layer
-from rtlstm.gen.frontends.forms import Form, Forms, as_matrix
+from rtlstm.gen.frontends.forms import Form, Forms, LinearReader, as_matrix
 from rtlstm.gen.frontends.formulas import operator_of
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
-from rtlstm.gen.frontends.layers import DENSE, outputs_first
+from rtlstm.gen.frontends.layers import DENSE
 from rtlstm.gen.frontends.recurrent import reset_advice, trace_state
 from rtlstm.spec.activations.functions import RELU, TANH, ActivationFunction
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.files import Budget
 from rtlstm.spec.network import Gru, Lstm, LstmNorms, Norm, Rnn
 
-
-@dataclass(frozen=True, eq=False)
-class Linear:
-    """``sum of weight @ tensor, + bias``: a weight ``(rows, columns)`` for each tensor, and ``(rows,)``."""
-
-    terms: dict[str, Floats]
-    bias: Floats
-
-    def rows(self, chosen: slice) -> "Linear":
-        """Return some of the rows."""
-        return Linear({name: weight[chosen] for name, weight in self.terms.items()}, self.bias[chosen])
+_MADE_OF = {"add": 2, "slice": 1, "split": 1}
+"""How many of a node's first inputs sums of products, and their rows, are made of."""
 
 
-class Linears:
-    """Reads tensors of one graph, and keeps what it has found."""
+class _Products(Forms):
+    """Reads tensors as sums of products of matrices with other tensors, which are read no further."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph, self._known = graph, dict[str, Linear | None]()
-        self._budget = Budget(ModelError)
+        super().__init__(graph, {})
+        self._factors: set[str] = set()
 
-    def read(self, tensor: str) -> Linear | None:
-        """Read a tensor with its rows on the last axis; None if it is not such a sum."""
+    def _reader(self, operator: str) -> LinearReader | None:
+        return super()._reader(operator) if operator in (*_MADE_OF, *DENSE) else None
+
+    def behind(self, tensor: str) -> str:
+        return self.graph.behind(tensor, "identity")
+
+    def read(self, tensor: str, *, through: bool = False) -> Form:
         # Inputs come first, without recursion: chains may be longer than Python's stack, and may join again.
-        known, waiting = self._known, [tensor]
+        waiting = [self.behind(tensor)]
         while waiting:
-            name = waiting[-1]
-            node = self.graph.producer(name)
-            reader = None if node is None else _READERS.get(node.operator)
-            made_of = [] if node is None or reader is None else node.inputs[: _MADE_OF.get(node.operator, 0)]
-            missing = [part for part in made_of if part not in known]
+            node = self.graph.producer(waiting[-1])
+            made_of = node.inputs[: _MADE_OF.get(node.operator, 0)] if node is not None else ()
+            missing = [part for name in made_of if (part := self.behind(name)) not in self._known]
             waiting += missing
             if not missing:
-                waiting.pop()
-                if name not in known:
-                    known[name] = None if reader is None or node is None else reader(self, node, name)
-        return known[tensor]
+                found = super().read(waiting.pop())
+        return found
 
-    def _constant(self, node: Node, index: int) -> Floats | None:
-        given = len(node.inputs) > index and node.inputs[index]
-        value = self.graph.constant(node.inputs[index]) if given else None
-        if value is None or value.dtype.kind != "f":
-            return None
-        self._budget.take(value.shape, f"the constant {node.inputs[index]!r}")
-        return np.asarray(value, dtype=np.float64)
+    def _factor(self, tensor: str) -> Form:
+        self._factors.add(tensor)
+        return Form({tensor: np.array(1.0)}, np.array(0.0))
 
-    def _product(self, tensor: str, weight: Floats, bias: Floats) -> Linear | None:
-        """Read a product with a tensor, or with a concatenation of two."""
-        node = self.graph.producer(tensor)
-        if node is None or node.operator != "concat":
-            return Linear({tensor: weight}, bias)
-        known = [(self.graph.shape(name) or (None,))[-1] for name in node.inputs]
-        rest = weight.shape[1] - sum(width or 0 for width in known)
-        widths = [rest if width is None else width for width in known]
-        if known.count(None) > 1 or min(widths) < 1 or sum(widths) != weight.shape[1]:
-            return None
-        if len(set(node.inputs)) < len(node.inputs):
-            return None
-        ends = np.cumsum(widths)[:-1]
-        return Linear(dict(zip(node.inputs, np.split(weight, ends, axis=1), strict=True)), bias)
-
-    def _dense(self, node: Node, _: str) -> Linear | None:
-        weight = self._constant(node, 1)
-        if weight is None or weight.ndim != 2 or node.attributes.get("transA", 0):
-            return None
-        weight = outputs_first(node, weight)
-        bias: Floats | None = np.zeros(len(weight))
-        if len(node.inputs) > 2 and node.inputs[2]:
-            bias = _vector(self._constant(node, 2), len(weight))
-        if bias is None:
-            return None
-        return self._product(node.inputs[0], weight, bias * float(node.attributes.get("beta", 1.0)))
-
-    def _add(self, node: Node, _: str) -> Linear | None:
-        first, second = (self._known[name] for name in node.inputs)
-        if first is None or second is None:
-            known, position = (first, 1) if first is not None else (second, 0)
-            if known is None:
-                return None
-            shift = _vector(self._constant(node, position), len(known.bias))
-            return None if shift is None else Linear(known.terms, known.bias + shift)
-        if len(first.bias) != len(second.bias):
-            return None
-        terms = dict(first.terms)
-        for name, weight in second.terms.items():
-            if name in terms:
-                self._budget.take(weight.shape, f"the sum of weights of {name!r}")
-                terms[name] = terms[name] + weight
-            else:
-                terms[name] = weight
-        return Linear(terms, first.bias + second.bias)
-
-    def _split(self, node: Node, tensor: str) -> Linear | None:
-        whole = self._known[node.inputs[0]]
-        axis = int(node.attributes.get("axis", 0))
-        if whole is None or not self.graph.is_last(node.inputs[0], axis):
-            return None
-        rows, parts = len(whole.bias), len(node.outputs)
-        sizes = self.graph.numbers(node, "split", 1) or [-(-rows // parts)] * parts
-        position = node.outputs.index(tensor)
-        begin = sum(sizes[:position])
-        return whole.rows(slice(begin, begin + sizes[position]))
-
-    def _slice(self, node: Node, _: str) -> Linear | None:
-        whole = self._known[node.inputs[0]]
-        names = enumerate(("starts", "ends", "axes", "steps"), start=1)
-        starts, ends, axes, steps = (self.graph.numbers(node, name, at) for at, name in names)
-        if whole is None or starts is None or ends is None or axes is None or len(axes) != 1:
-            return None
-        if not self.graph.is_last(node.inputs[0], axes[0]) or steps not in (None, [1]):
-            return None
-        return whole.rows(slice(starts[0], ends[0]))
-
-    def _same(self, node: Node, _: str) -> Linear | None:
-        return self._known[node.inputs[0]]
-
-
-def _vector(value: Floats | None, rows: int) -> Floats | None:
-    """A constant that is one number for each row, or for all."""
-    if value is None or value.size not in (1, rows) or value.shape[-1:] not in ((), (value.size,)):
+    def rows(self, tensor: str) -> Form | None:
+        """The matrices of such a sum, with a bias for each row; None if it is none."""
+        with contextlib.suppress(ModelError):
+            form = self.read(tensor)
+            plain = form.terms.keys() <= self._factors and all(each.ndim > 1 for each in form.terms.values())
+            if plain and {form.rows} == {len(each) for each in form.terms.values()}:
+                return Form(form.terms, np.broadcast_to(form.bias, (form.rows,)))
         return None
-    return np.broadcast_to(value.reshape(-1), (rows,))
-
-
-_READERS: dict[str, Callable[[Linears, Node, str], Linear | None]] = {
-    "add": Linears._add,
-    **dict.fromkeys(DENSE, Linears._dense),
-    "identity": Linears._same,
-    "slice": Linears._slice,
-    "split": Linears._split,
-}
-_MADE_OF = {"add": 2, "identity": 1, "slice": 1, "split": 1}
-"""How many of a node's first inputs its reader reads in turn."""
 
 
 _MAX_CELLS = 64
@@ -161,7 +69,7 @@ class _Gate:
     """An activation of a sum of products."""
 
     function: ActivationFunction
-    linear: Linear
+    linear: Form
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +100,7 @@ class _Found:
     old: str
     gates: tuple[_Gate, ...]
     functions: tuple[ActivationFunction, ...]
-    inner: tuple[Linear, Linear] | None = None
+    inner: tuple[Form, Form] | None = None
     """The products of a GRU's candidate with x, and those with h, which the reset gate multiplies."""
 
     @property
@@ -268,7 +176,7 @@ class _Search(_Formulas):
 
     def __init__(self, graph: Graph, no_states: Collection[str]) -> None:
         super().__init__(graph)
-        self.no_states, self.linears = no_states, Linears(graph)
+        self.no_states, self.products = no_states, _Products(graph)
 
     def cells(self) -> Iterator[_Cell]:
         """Yield the cells whose inputs are unambiguous."""
@@ -296,7 +204,7 @@ class _Search(_Formulas):
 
     def _gate(self, tensor: str) -> _Gate | None:
         found = self.function(tensor)
-        linear = None if found is None else self.linears.read(found[1])
+        linear = None if found is None else self.products.rows(found[1])
         return None if found is None or linear is None else _Gate(found[0], linear)
 
     # An LSTM: c = f * c_old + i * g and h = o * activation(c)
@@ -347,12 +255,12 @@ class _Search(_Formulas):
                         if one is not None and np.all(np.asarray(one) == 1.0):
                             yield z, n, h_old
 
-    def _resets(self, total: str, h_old: str) -> Iterator[tuple[_Gate, tuple[Linear, Linear]]]:
+    def _resets(self, total: str, h_old: str) -> Iterator[tuple[_Gate, tuple[Form, Form]]]:
         """The reset gate of a candidate's sum, and its products with x and with h."""
         for first, second in self.pairs(total, "add"):
-            of_x = self.linears.read(first)
+            of_x = self.products.rows(first)
             for reset, other in self.pairs(second, "mul"):
-                r, of_h = self._gate(reset), self.linears.read(other)
+                r, of_h = self._gate(reset), self.products.rows(other)
                 if of_x is not None and r is not None and of_h is not None and [*of_h.terms] == [h_old]:
                     yield r, (of_x, of_h)
 

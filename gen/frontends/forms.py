@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.arrays import Floats, fresh
-from rtlstm.gen.frontends.axes import Axes
+from rtlstm.gen.frontends.axes import Axes, KnownSizes
 from rtlstm.gen.frontends.formulas import ELEMENTWISE, operator_of
 from rtlstm.gen.frontends.graph import Graph, Node
 from rtlstm.gen.frontends.layers import DENSE, outputs_first
-from rtlstm.gen.frontends.step import KnownSizes
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import Budget
 
@@ -120,10 +119,17 @@ class Forms:
             node = self.graph.producer(tensor)
             found = None if value is None else Form({}, value)
             if node is not None and found is None and tensor not in self.states:
-                reader = LINEAR.get(node.operator)
+                reader = self._reader(node.operator)
                 found = None if reader is None else reader(self, node, tensor)
             self._known[tensor] = found or Form({tensor: np.array(1.0)}, np.array(0.0))
         return self._known[tensor]
+
+    def _reader(self, operator: str) -> "LinearReader | None":
+        return LINEAR.get(operator)
+
+    def _factor(self, tensor: str) -> Form:
+        """The form of what a matrix is multiplied with."""
+        return self.read(tensor)
 
     def width(self, tensor: str) -> int:
         """How many elements a tensor has in a step; 0 if that cannot be told."""
@@ -249,9 +255,9 @@ class Forms:
         source = self.behind(node.inputs[0])
         maker = self.graph.producer(source)
         if maker is not None and maker.operator == "concat":
-            found = self._joined(list(maker.inputs), weight.shape[1])
+            found = self._joined(list(maker.inputs), weight.shape[1], self._factor)
         else:
-            found = self.read(source)
+            found = self._factor(node.inputs[0])
         terms: dict[str, Floats] = {}
         for name, inner in found.terms.items():
             self._budget.take((len(weight), weight.shape[1]), f"the weights of {name!r}")
@@ -260,14 +266,14 @@ class Forms:
         total = inside + np.broadcast_to(bias * float(node.attributes.get("beta", 1.0)), (len(weight),))
         return Form(terms, total)
 
-    def _joined(self, names: list[str], total: int = 0) -> Form:
+    def _joined(self, names: list[str], total: int = 0, read: Callable[[str], Form] | None = None) -> Form:
         """Features of several tensors side by side; ``total`` tells the width of one that is not known."""
         widths = [self.width(name) for name in names]
         if widths.count(0) == 1 and total > sum(widths):
             widths[widths.index(0)] = total - sum(widths)
         if 0 in widths or (total and sum(widths) != total):
             raise ModelError(f"the sizes of {', '.join(map(repr, names))}, which are joined, cannot be told")
-        parts = [self.read(name) for name in names]
+        parts = [*map(read or self.read, names)]
         starts = np.cumsum([0, *widths[:-1]])
         bias = np.concatenate([np.broadcast_to(p.bias, (w,)) for p, w in zip(parts, widths, strict=True)])
         whole = Form({}, bias)
@@ -342,7 +348,8 @@ class Forms:
         return None if cut is None else self._rows(node, cut)
 
 
-LINEAR: Final[dict[str, Callable[[Forms, Node, str], Form | None]]] = {
+LinearReader = Callable[[Forms, Node, str], Form | None]
+LINEAR: Final[dict[str, LinearReader]] = {
     **dict.fromkeys(DENSE, Forms._dense),
     **dict.fromkeys(("add", "sub", "sum"), Forms._add),
     **dict.fromkeys(("mul", "div"), Forms._mul),

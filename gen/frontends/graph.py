@@ -54,7 +54,7 @@ An operator has its tensors as inputs, by name; ``""`` is an input that is left 
 ``refused``                    anything; ``why``: a sentence to refuse it with, if the core needs it
 ============================== ========================================================================
 
-``LAYERS`` and ``MOVES`` in :mod:`~rtlstm.gen.frontends.layers`, and ``ARITHMETIC``, have what applies each.
+``LAYERS``, ``MOVES`` and ``ARITHMETIC``, in modules of these names, have what applies each.
 Any other operator is not supported: its :attr:`Node.kind` is what the refusal names.
 """
 
@@ -115,6 +115,10 @@ class Node:
     hidden: bool = False
     inner: tuple[str, ...] = ()
     title: str = ""
+
+    def reading(self, names: Mapping[str, str]) -> "Node":
+        """Return the same node with other tensors in place of some that it reads."""
+        return replace(self, inputs=tuple(names.get(name, name) for name in self.inputs))
 
     def function(self) -> ActivationFunction:
         """The function that an ``activation`` computes; raise a ModelError if it is refused."""
@@ -294,6 +298,10 @@ class Graph(Wiring[Node]):
     def with_nodes(self, nodes: list[Node]) -> "Graph":
         """Return the same graph with other nodes."""
         return replace(self, nodes=nodes)
+
+    def renamed(self, names: Mapping[str, str]) -> "Graph":
+        """Return the graph whose nodes read other tensors in place of some."""
+        return self.with_nodes([node.reading(names) for node in self.nodes])
 
     def is_tensor(self, name: str) -> bool:
         """Whether the graph has a tensor of this name."""

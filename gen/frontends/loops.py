@@ -73,9 +73,7 @@ def lifted(loop: Loop, taken: Graph, prefix: str = "") -> tuple[list[Node], dict
         and name not in body.outputs
     }
     kept = [node for node in body.nodes if copies.keys().isdisjoint(node.outputs)]
-    body = body.with_nodes(
-        [replace(n, inputs=tuple(copies.get(name, name) for name in n.inputs)) for n in kept]
-    )
+    body = body.with_nodes(kept).renamed(copies)
     body, notes, _ = join_cells(body, loop.xs)
     states = _own_states(body, loop.states)
     body, more = join_bodies(replace(body, outputs=ends), states)
@@ -328,8 +326,7 @@ def _once(graph: Graph, axis: int, sources: Mapping[str, Steps]) -> Graph:
             steps = sources.get(_whole(graph, node.inputs[0]), ())
             if at == axis and 0 <= index < len(steps):
                 names[name] = steps[index]
-    nodes = [replace(n, inputs=tuple(names.get(name, name) for name in n.inputs)) for n in graph.nodes]
-    return graph.with_nodes(nodes)
+    return graph.renamed(names)
 
 
 def _whole(graph: Graph, tensor: str) -> str:
@@ -732,10 +729,9 @@ class _Unrolled:
             compute("add", grown, name, "begin", value - 2 * change, renamed[name])
         self.states[old], self.begins[old] = new, ""
         sizes = body.dimensions
-        nodes = [replace(n, inputs=tuple(renamed.get(name, name) for name in n.inputs)) for n in body.nodes]
         return replace(
             body,
-            nodes=[*made, *nodes],
+            nodes=[*made, *body.renamed(renamed).nodes],
             inputs=[*body.inputs, old],
             dimensions=lambda name: ("", 1) if name == old else sizes(name),
         )

@@ -21,7 +21,7 @@ from rtlstm.gen.frontends.arithmetic import (
     note_steps,
 )
 from rtlstm.gen.frontends.arrays import listed
-from rtlstm.gen.frontends.axes import Axes
+from rtlstm.gen.frontends.axes import Axes, KnownSizes
 from rtlstm.gen.frontends.bodies import join_steps
 from rtlstm.gen.frontends.cells import join_cells
 from rtlstm.gen.frontends.flow import Flow, Source, WidthError
@@ -29,15 +29,19 @@ from rtlstm.gen.frontends.formulas import join_functions, join_norms
 from rtlstm.gen.frontends.graph import Graph, Node, WeightsError, input_rank
 from rtlstm.gen.frontends.layers import (
     LAYERS,
-    MOVES,
     WEIGHTED,
     FramesError,
+    Known,
+    State,
+    Step,
+    Value,
     begins_with_frames,
     check_frames,
     may_be_between,
-    take_states,
+    one_input,
 )
 from rtlstm.gen.frontends.loops import LoopError, join_loops, takes_step
+from rtlstm.gen.frontends.moves import MOVES, take_states
 from rtlstm.gen.frontends.plugins import offered
 from rtlstm.gen.frontends.reading import (
     LEFT_BEFORE,
@@ -49,7 +53,6 @@ from rtlstm.gen.frontends.reading import (
     host_note,
 )
 from rtlstm.gen.frontends.recurrent import Applied, apply_recurrent, encoder_of
-from rtlstm.gen.frontends.step import Known, KnownSizes, State, Step, Value, one_input
 from rtlstm.host.embeddings import Embedding
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.layout import OutputPart

@@ -11,9 +11,8 @@ from rtlstm.gen.frontends.arrays import Floats
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.flow import Flow, LayerState
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
-from rtlstm.gen.frontends.layers import WEIGHTED
+from rtlstm.gen.frontends.layers import WEIGHTED, Known, State, Step, Value
 from rtlstm.gen.frontends.reading import OWN_STATE, directions_of
-from rtlstm.gen.frontends.step import Known, State, Step, Value
 from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import (

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from rtlstm.gen.frontends import ReadOptions, ReadResult, _builder, _read
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.graph import Node, Wiring
+from rtlstm.gen.frontends.layers import Value
 from rtlstm.gen.frontends.reader import Found, is_recurrent
 from rtlstm.gen.frontends.reading import directions_of
-from rtlstm.gen.frontends.step import Value
 from rtlstm.spec.errors import ModelError
 
 Move = tuple[str, list[int]]

@@ -79,7 +79,7 @@ class Calibration:
             is_front(pad, None)
             return None
         counts = state if lengths is None else lengths
-        first = sequences_first("calibration data", x, batch_first, known, counts, stacklevel=4)
+        first = sequences_first("calibration data", x, batch_first, known, counts)
         return cls.of(network, x, lengths, state, first, pad)
 
     @classmethod

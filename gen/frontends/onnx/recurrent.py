@@ -513,7 +513,7 @@ class Scan:
         read = {name for node in nodes for name in node.inputs if name and body.is_constant(name)}
         add = self.graph.constants.add
         renamed = {name: add(f"{self.label}/{name}", body.constant(name)) for name in read}
-        return [replace(n, inputs=tuple(renamed.get(name, name) for name in n.inputs)) for n in nodes]
+        return [node.reading(renamed) for node in nodes]
 
     def _begin(self, outer: str, width: int) -> str:
         """The tensor in which a state of so many values begins; empty for zeros."""

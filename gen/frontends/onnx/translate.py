@@ -10,6 +10,7 @@ import numpy as np
 
 from rtlstm.gen.frontends.arrays import import_extra, listed
 from rtlstm.gen.frontends.graph import BY_INDEX, Graph, Node, Words
+from rtlstm.gen.frontends.layers import Step, Value
 from rtlstm.gen.frontends.loops import LoopError
 from rtlstm.gen.frontends.onnx.loops import take_loops
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, kind_of, load_onnx, name_of, subgraphs
@@ -31,7 +32,6 @@ from rtlstm.gen.frontends.onnx.recurrent import (
 )
 from rtlstm.gen.frontends.reader import read
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
-from rtlstm.gen.frontends.step import Step, Value
 from rtlstm.spec.activations.functions import ACTIVATIONS, function
 from rtlstm.spec.errors import ConfigurationError, ModelError
 from rtlstm.spec.network import Network

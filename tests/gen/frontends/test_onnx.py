@@ -13,10 +13,9 @@ from support.refusals import refused
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
 from rtlstm.gen.frontends.arrays import reorder
-from rtlstm.gen.frontends.axes import Size
+from rtlstm.gen.frontends.axes import KnownSizes, Size
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph
 from rtlstm.gen.frontends.onnx.translate import translate
-from rtlstm.gen.frontends.step import KnownSizes
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ToolError
 
