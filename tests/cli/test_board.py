@@ -120,8 +120,7 @@ def test_serial_port(on_board: OnBoard, board_user: Path, cli, tmp_path: Path):
     codes, x = steps(on_board.manifest, 5)[1], board_user / "x.npy"
     build, weights = on_board.folder, on_board.folder / "weights.bin"
     with served(on_board, tmp_path) as (_, port, _):
-        done = cli("run", build, "--backend", port, "--input", x, "--output", tmp_path / "y.npy", "--json")
-        assert done.code == 0, done.err
+        cli("run", build, "--backend", port, "--input", x, "--output", tmp_path / "y.npy", "--json").good()
         path = port.removeprefix("serial:")
         client = run_client(compile_client(tmp_path), path, weights, on_board.manifest, codes)
         found = read_outputs(client)
@@ -139,8 +138,7 @@ def test_faults_on_the_served_line(on_board: OnBoard, cli, tmp_path: Path):
     x = tmp_path / "x.npy"
     np.save(x, np.random.default_rng(2).uniform(-1, 1, (200, 3)).astype(np.float32))
     with served(on_board, tmp_path, "--faults 0.05", "--seed 2") as (_, _, port):
-        done = cli("run", on_board.folder, "--backend", port, "--input", x, "--output", tmp_path / "y.npy")
-        assert done.code == 0, done.err
+        cli("run", on_board.folder, "--backend", port, "--input", x, "--output", tmp_path / "y.npy").good()
     with Accelerator.open(on_board.folder, "golden") as golden:
         assert np.array_equal(np.load(tmp_path / "y.npy"), golden.run(np.load(x))[0])
 

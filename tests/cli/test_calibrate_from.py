@@ -78,11 +78,6 @@ def generate(cli, files, folder, *more):
     return cli("generate", files / "decoder.onnx", "-o", folder, *SIZES, *more)
 
 
-def done(result):
-    assert result.code == 0, result.err
-    return result
-
-
 def typical(files):
     return ("--calibrate", files / "symbols.npy")
 
@@ -103,7 +98,7 @@ def test_a_decoder_says_that_its_calibration_needs_states(cli, files, tmp_path):
     assert f"note: {found}" in generate(cli, files, tmp_path / "b", *typical(files)).err.splitlines()
     # Either way out ends the note. An encoder gets none.
     run = ("run", files / "encoder", "--backend", "golden", "--input", files / "words.npy")
-    done(cli(*run, "--state-output", tmp_path / "state.npz"))
+    cli(*run, "--state-output", tmp_path / "state.npz").good()
     for more in (("--calibrate-state", tmp_path / "state.npz"), ("--calibrate-from", files / "encoder")):
         told = generate(cli, files, tmp_path / "b", *typical(files), *more, "--json").json["report"]
         assert not [text for text in told["assumptions"] if "as inputs" in text]
@@ -121,8 +116,8 @@ def test_the_states_are_those_of_the_encoder(cli, files, tmp_path):
     np.testing.assert_allclose(np.stack(h), run_h, atol=1e-6)
     np.testing.assert_allclose(np.stack(c), run_c, atol=1e-6)
     assert np.abs(run_c).max() > 3.0
-    done(generate(cli, files, tmp_path / "from", *typical(files), "--calibrate-from", files / "encoder"))
-    done(generate(cli, files, tmp_path / "zeros", *typical(files)))
+    generate(cli, files, tmp_path / "from", *typical(files), "--calibrate-from", files / "encoder").good()
+    generate(cli, files, tmp_path / "zeros", *typical(files)).good()
     stated = rtlstm.compile(
         files / "decoder.onnx",
         calibration=symbols,
@@ -138,8 +133,8 @@ def test_the_states_are_those_of_the_encoder(cli, files, tmp_path):
     # For rtlstm accuracy, the file is a state like others: these are the data that calibrated the build.
     judged = ("accuracy", taken.folder, "--model", files / "decoder.onnx", "--input", files / "symbols.npy")
     state = ("--calibrate-state", files / "encoder" / "final_states.npz")
-    assert "other calibration data" not in done(cli(*judged, *typical(files), *state, "--json")).err
-    assert "other calibration data" in done(cli(*judged, *typical(files), "--json")).err
+    assert "other calibration data" not in cli(*judged, *typical(files), *state, "--json").good().err
+    assert "other calibration data" in cli(*judged, *typical(files), "--json").good().err
     rng = np.random.default_rng(1)
     state = build.run(rng.normal(size=(20, 50, WORDS)))[1]
     x = rng.normal(size=(8, 50, SYMBOLS))
@@ -160,8 +155,7 @@ def test_other_inputs_of_the_encoder(cli, files, tmp_path):
         *(cli, files, tmp_path / "b", "--calibrate", tmp_path / "symbols.npy"),
         *("--calibrate-from", files / "encoder", "--calibrate-from-input", tmp_path / "words.npy"),
         *("--calibrate-from-lengths", "9,1,4,9", "--json"),
-    )
-    assert result.code == 0, result.err
+    ).good()
     encoder_build = rtlstm.Build(files / "encoder")
     options = {"folder": tmp_path / "python", "name": "decoder", "lanes": 4, "macs": 2, "quick": True}
     options["calibration"] = np.load(tmp_path / "symbols.npy")
@@ -190,8 +184,7 @@ def test_finetune_from_an_encoder(cli, files, tmp_path):
     result = generate(
         *(cli, files, tmp_path / "b", "--finetune", files / "symbols.npy", "--finetune-updates", "2"),
         *("--calibrate-from", files / "encoder", "--weight-bits", "6", "--json"),
-    )
-    assert result.code == 0, result.err
+    ).good()
     assert not [text for text in result.json["report"]["assumptions"] if "as inputs" in text]
 
 
@@ -203,7 +196,7 @@ def test_wrong_ways_name_the_right_one(cli, files, tmp_path):
         assert not (tmp_path / "b").exists()
 
     def works(*arguments):
-        done(generate(cli, files, tmp_path / "b", *arguments))
+        generate(cli, files, tmp_path / "b", *arguments).good()
         assert (tmp_path / "b" / "manifest.json").exists()
         shutil.rmtree(tmp_path / "b")
 
@@ -233,12 +226,12 @@ def test_wrong_ways_name_the_right_one(cli, files, tmp_path):
     # No build, and one that has no final states.
     refused(*data, "--calibrate-from", tmp_path / "no", words=["no"])
     bare = tmp_path / "bare"
-    done(cli("generate", files / "encoder.onnx", "-o", bare, *SIZES))
+    cli("generate", files / "encoder.onnx", "-o", bare, *SIZES).good()
     refused(
         *data, "--calibrate-from", bare, words=["has none: generate it with typical inputs (--calibrate)"]
     )
     works(*data, "--calibrate-from", bare, *inputs)
-    done(cli("generate", files / "encoder.onnx", "-o", bare, *SIZES, "--calibrate", files / "words.npy"))
+    cli("generate", files / "encoder.onnx", "-o", bare, *SIZES, "--calibrate", files / "words.npy").good()
     works(*data, "--calibrate-from", bare)
     path = bare / "final_states.npz"
     path.write_bytes(path.read_bytes()[:200])

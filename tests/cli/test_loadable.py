@@ -44,10 +44,9 @@ def device(tmp_path_factory) -> Path:
 
 def test_generate_for_a_device(cli, model, device, tmp_path):
     other = save(tmp_path / "other.safetensors", 6, 3, 1)
-    made = cli(
+    cli(
         "generate", other, "-o", tmp_path / "other", "--for", device, "--dense", "fc:sigmoid", "--json"
-    )
-    assert made.code == 0, made.err
+    ).good()
     found = cli("inspect", tmp_path / "other", "--json").json
     theirs = cli("inspect", device, "--json").json
     assert found["device_hash"] == theirs["device_hash"] != found["build_hash"]

@@ -67,8 +67,7 @@ def test_the_example_by_one_command(cli, tmp_path):
     done = cli(
         *("generate", model, "-o", tmp_path / "build", "--json"),
         *("--weight-bits", 8, "--data-bits", 8, "--fit", "xcku5p", "--clock", 300),
-    )
-    assert done.code == 0, done.err
+    ).good()
     report = done.json["report"]
     found, cycles = report["fit"]["estimate"], report["cycles"]["step_latency_cycles"]
     assert (report["lanes"], report["macs"], report["gate_units"], cycles) == (208, 13, 13, 210)
@@ -150,8 +149,7 @@ def test_the_clock_is_marked_wherever_it_is(cli, model, tmp_path):
     done = cli(
         *("generate", model, "-o", folder, "--weight-bits", 8, "--data-bits", 8),
         *("--fit", "xcku5p", "--clock", "300", "--json"),
-    )
-    assert done.code == 0, done.err
+    ).good()
     report, cycles = done.json["report"], done.json["report"]["cycles"]["step_latency_cycles"]
     found = report["fit"]["estimate"]
     assert (found["fmax_mhz"], found["clock_assumed"]) == (300, True)
@@ -192,6 +190,7 @@ def test_explore_marks_it(cli, model, tmp_path):
     assert "The clock of xc7z010 is assumed." in (tmp_path / "study/explore.html").read_text()
 
 
+@pytest.mark.usefixtures("without_verilog")
 def test_a_board_has_more_than_the_core(cli, model, tmp_path):
     run = ("generate", model, "-o", tmp_path / "b", "--clock", 100, "--fit")
     cli(*run, "pynq-z2").refused("surrounds the core on pynq-z2; name its device, xc7z020")

@@ -159,6 +159,8 @@ def test_every_backend_refuses_the_same_in_the_same_words(
         for words in ([1.7], np.zeros(2), ["a"], [None]):
             with pytest.raises(InputError, match="words must be integers, not"):
                 transport.write(Register.STREAM, words)
+        if backend == "link":
+            assert transport.statistics.requests == 0
         if backend != "mmio":
             assert transport.read(Register.STEPS)[0] == 0
 

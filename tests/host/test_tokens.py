@@ -77,10 +77,7 @@ def test_the_table_is_in_the_folder(build, tokens, wanted):
 
 
 def test_what_is_said_of_a_core_that_looks_up(build, core, cli):
-    for each, words in (
-        (build, "a build has as embeddings.npz"),
-        (core, "the core looks up 7 tokens: "),
-    ):
+    for each, words in ((build, "a build has as embeddings.npz"), (core, "the core looks up 7 tokens: ")):
         report = each.report()
         (note,) = [text for text in report.notes if "look" in text or "embedding" in text]
         assert words in note

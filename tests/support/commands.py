@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import shutil
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,8 @@ def read_here(monkeypatch):
     """Read foreign files in this process: what their layers become does not depend on where they are read."""
 
     def read(path, kind, options, report):
-        with path.open("rb") as file:
+        # A child's warnings reach nobody.
+        with warnings.catch_warnings(action="ignore"), path.open("rb") as file:
             return child.read_foreign(file, kind, options, report)
 
     monkeypatch.setattr(frontends, "read_in_child", read)

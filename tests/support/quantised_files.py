@@ -67,8 +67,8 @@ def float_model(path, rng, kind="LSTM", head=True, uneven=False):
 class Data(CalibrationDataReader):
     """One batch of calibration data."""
 
-    def __init__(self, x):
-        self.left = iter([{"x": x}])
+    def __init__(self, **inputs):
+        self.left = iter([inputs])
 
     def get_next(self):
         return next(self.left, None)
@@ -79,7 +79,7 @@ def static(path, x, symmetric, **options):
     found = path.with_name("static.onnx")
     extra = {"ActivationSymmetric": symmetric}
     options = {"weight_type": QuantType.QInt8, "activation_type": QuantType.QInt8} | options
-    quantize_static(path, found, Data(x), extra_options=extra | options.pop("extra", {}), **options)
+    quantize_static(path, found, Data(x=x), extra_options=extra | options.pop("extra", {}), **options)
     return found
 
 
@@ -133,17 +133,17 @@ def rounding_bound(path, on_grid=("x",)):
     return bound["y"]
 
 
+def lstm_weights(rng):
+    """W and R of an LSTM whose weights are floats."""
+    shapes = {"W": (1, 4 * H, I), "R": (1, 4 * H, H)}
+    return [const(name, rng.normal(size=shape).astype(np.float32)) for name, shape in shapes.items()]
+
+
 def quantised_dense(path, codes, scale, zero, clip=None, **attributes):
     """A model whose dense layer's weights are DequantizeLinear of ``codes``, perhaps behind a Clip."""
     rng = np.random.default_rng(5)
-    weights = [
-        const("W", rng.normal(size=(1, 4 * H, I)).astype(np.float32)),
-        const("R", rng.normal(size=(1, 4 * H, H)).astype(np.float32)),
-        const("codes", codes),
-        const("scale", scale),
-        const("zero", zero),
-        ints("ax", 1),
-    ]
+    weights = [*lstm_weights(rng), const("codes", codes), const("scale", scale), const("zero", zero)]
+    weights.append(ints("ax", 1))
     nodes = [node("LSTM", "x W R", "y0", "rec", hidden_size=H), node("Squeeze", "y0 ax", "y1")]
     read = "codes"
     if clip is not None:

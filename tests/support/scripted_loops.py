@@ -1,5 +1,7 @@
 """Modules for torch.jit.script, whose loops its exporter to ONNX writes as Loop nodes."""
 
+import warnings
+
 import torch
 from torch import nn
 
@@ -9,13 +11,20 @@ __all__ = ["SCRIPTED", "export"]
 
 
 class Parts(nn.Module):
-    """Steps on axis 0 unless ``axis`` says 1."""
+    """Steps on axis 0 unless ``axis`` says 1; a loop makes each state of the one before, and gives all."""
 
     axis = 0
 
     def __init__(self) -> None:
         super().__init__()
         self.z, self.new, self.out = nn.Linear(3, 5), nn.Linear(3, 5), nn.Linear(5, 2)
+
+    def forward(self, x):
+        h, ys = torch.zeros(x.size(1), 5), []
+        for t in range(x.size(0)):
+            h = self.next(x, h, t)
+            ys.append(h)
+        return torch.stack(ys)
 
 
 class BatchFirst(Parts):
@@ -194,21 +203,15 @@ class Deep(Cells):
 class Late(Cells):
     """Refused: a step that differs from the others by its number."""
 
-    def forward(self, x):
-        h = torch.zeros(x.size(1), 5)
-        for t in range(x.size(0)):
-            h = self.gru(x[t], h) if t < 10 else h
-        return h
+    def next(self, x, h, t: int):
+        return self.gru(x[t], h) if t < 10 else h
 
 
 class Delayed(Cells):
     """Refused: it reads the first step twice."""
 
-    def forward(self, x):
-        h = torch.zeros(x.size(1), 5)
-        for t in range(x.size(0)):
-            h = self.gru(x[max(t - 1, 0)], h)
-        return h
+    def next(self, x, h, t: int):
+        return self.gru(x[max(t - 1, 0)], h)
 
 
 class Filling(Cells):
@@ -236,22 +239,16 @@ class States(Cells):
 class Cleared(Cells):
     """Refused: it clears the state where x says so."""
 
-    def forward(self, x):
-        h = torch.zeros(x.size(1), 5)
-        for step in x:
-            h = self.gru(step, h * (step[:, :1] > 0).float())
-        return h
+    def next(self, x, h, t: int):
+        return self.gru(x[t], h * (x[t, :, :1] > 0).float())
 
 
 class Kept(Cells):
     """Refused: it keeps the state where x says so."""
 
-    def forward(self, x):
-        h = torch.zeros(x.size(1), 5)
-        for step in x:
-            mask = (step[:, :1] > 0).float()
-            h = mask * self.gru(step, h) + (1 - mask) * h
-        return h
+    def next(self, x, h, t: int):
+        mask = (x[t, :, :1] > 0).float()
+        return mask * self.gru(x[t], h) + (1 - mask) * h
 
 
 class Stopped(Parts):
@@ -292,12 +289,8 @@ class Joined(Parts):
 class Ahead(Parts):
     """Refused: it reads the step after."""
 
-    def forward(self, x):
-        h, ys = torch.zeros(x.size(1), 5), []
-        for t in range(x.size(0)):
-            h = torch.tanh(self.new(x[t]) + 0.5 * h + self.z(x[x.size(0) - 1 - t]))
-            ys.append(h)
-        return torch.stack(ys)
+    def next(self, x, h, t: int):
+        return torch.tanh(self.new(x[t]) + 0.5 * h + self.z(x[x.size(0) - 1 - t]))
 
 
 class Table(Parts):
@@ -307,12 +300,8 @@ class Table(Parts):
         super().__init__()
         self.rows = nn.Parameter(torch.rand(20, 5))
 
-    def forward(self, x):
-        h, ys = torch.zeros(x.size(1), 5), []
-        for t in range(x.size(0)):
-            h = torch.tanh(self.new(x[t]) + 0.5 * h + self.rows[t])
-            ys.append(h)
-        return torch.stack(ys)
+    def next(self, x, h, t: int):
+        return torch.tanh(self.new(x[t]) + 0.5 * h + self.rows[t])
 
 
 class Features(Parts):
@@ -339,7 +328,9 @@ def export(name, folder):
     """Write a scripted module; return its path, the module and the axis of its steps."""
     torch.manual_seed(3)
     kind, x = SCRIPTED[name], torch.zeros(2, 4, 3)
-    module = in_form("script", kind().eval(), (x,), folder, saved=False)
+    # The exporter changes the code that all scripted modules of a class share.
+    with warnings.catch_warnings(action="ignore"):
+        module = torch.jit.load(in_form("script", kind().eval(), (x,), folder))
     axes = {"x": {0: "a", 1: "b"}}
     path = in_form("onnx", module, (x,), folder, opset_version=17, input_names=["x"], dynamic_axes=axes)
     return path, module, kind.axis

@@ -4,6 +4,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from rtlstm.gen.frontends import ReadOptions, ReadResult, read_model
+from rtlstm.sim.reference import run_float
 from support.lazy import torch
 
 
@@ -32,3 +36,25 @@ def in_form(
             return made
         save(made, path)
         return path
+
+
+def equals(
+    source: Any, module: Any, *inputs: Any, options: ReadOptions | None = None, atol: float = 1e-5
+) -> ReadResult:
+    """Assert that what is read of a source gives the module's results of these inputs; return it.
+
+    The results are of every step, or of the last one. Of a tuple they are the first.
+    """
+    result = read_model(source, options)
+    with torch.no_grad():
+        wanted = module(*inputs)
+    wanted = (wanted[0] if isinstance(wanted, tuple) else wanted).numpy()
+    arrays = tuple(each.numpy() for each in inputs)
+    x = result.looked_up(arrays if len(arrays) > 1 else arrays[0])
+    first = result.report.batch_first
+    steps = x.swapaxes(0, 1) if first else x
+    state = None if result.initial_state is None else result.initial_state_of(steps.shape[1])
+    y = run_float(result.network, steps, state).y
+    y = y[-1] if wanted.ndim < y.ndim else y.swapaxes(0, 1) if first else y
+    np.testing.assert_allclose(y, wanted, atol=atol)
+    return result

@@ -27,6 +27,13 @@ class LengthsNet(Net):
         return self.call(self, x, lengths)
 
 
+class PairNet(Net):
+    """The same with another input of any kind."""
+
+    def forward(self, x: Any, other: Any) -> Any:
+        return self.call(self, x, other)
+
+
 class StateNet(Net):
     """The same with a state as further inputs."""
 

@@ -188,8 +188,7 @@ def test_own_verilog_of_another_kind_is_found_out(build):
 
 
 def test_inspect_says_what_is_as_it_was_generated(cli, pristine):
-    said = cli("inspect", pristine)
-    assert said.code == 0
+    said = cli("inspect", pristine).good()
     for file in Manifest.load(pristine).files:
         assert f"{file.path}: as it was generated, SHA-256 {file.sha256[:16]}" in said.out
     assert set(cli("inspect", pristine, "--json").json["files"]) == {"rtl/tiny.v", "rtlstm_registers.h"}

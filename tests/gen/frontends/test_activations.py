@@ -134,6 +134,7 @@ MISSING = {"tflite": ("mish", "selu", "silu", "softplus"), "keras": ("gelu_tanh"
         *(("silu", "onnx"), ("mish", "onnx"), ("hard_swish", "onnx")),
     ),
 )
+@pytest.mark.usefixtures("read_here")
 def test_a_function_is_read_from_every_source(name: str, source: str, tmp_path: Path) -> None:
     """By its name, or as the exporter writes it out; and it computes what PyTorch does."""
     made, in_keras, in_tflite = FUNCTIONS[name]

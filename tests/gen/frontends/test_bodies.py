@@ -288,6 +288,7 @@ REFUSED = {
     "comparisons added as truths": lambda s, x: (
         lambda v: s.fc(((v > 0.125)[..., :3] + (s.same(v) > 0.125)[..., 3:]).float().repeat(1, 1, 2))
     )(y(s, x)),
+    "a state for each sequence": lambda s, x: s.rnn(x, torch.cat([s.h0, 2 * s.h0], 1))[0],
     "steps reversed": lambda s, x: s.fc(y(s, x).flip(1)),
     "variance of fewer": lambda s, x: y(s, x) * y(s, x).var(-1, keepdim=True).relu(),
     "product over steps": lambda s, x: y(s, x).prod(1),

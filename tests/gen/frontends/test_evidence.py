@@ -1,12 +1,18 @@
-"""Each row of the pages on models has its tests in ``evidence.toml``, and what they refuse has a case."""
+"""Each row of the pages on models has its tests in ``evidence.toml``, and what they refuse has a case.
+
+docs/models.md lists every ONNX operator, and every attribute, input and output of the recurrent ones.
+"""
 
 import ast
 import re
 from functools import cache
 
+import onnx.defs
 import pytest
 from support.evidence import EVIDENCE, PAGES, page, tables
 from support.paths import DOCS, TESTS
+
+from rtlstm.gen.frontends.onnx.translate import supported
 
 QUOTED = re.compile(r"`([^`]+)`")
 REFUSED = "not supported"
@@ -62,3 +68,24 @@ def test_all_pages_with_such_tables_are_compared() -> None:
 def test_it_is_a_page() -> None:
     text = page()
     assert "\n## Models\n" in text and "\n| plain RNN | `test_golden_is_near_the_float_model`, `" in text
+
+
+COLUMN = "ONNX"
+SECTION = (DOCS / "models.md").read_text().partition("\n## Operators\n")[2].partition("\n## ")[0]
+TABLE = [
+    [cell.strip() for cell in line.split("|")[1:-1]] for line in SECTION.splitlines() if line.startswith("|")
+]
+CELLS = " ".join(row[TABLE[0].index(COLUMN)] for row in TABLE[2:])
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_every_attribute_is_in_the_table(kind: str) -> None:
+    listed = set(re.findall(r"`(\w+)`", CELLS))
+    for version in (7, 14, 22):
+        schema = onnx.defs.get_schema(kind, version, "")
+        names = {*schema.attributes, *(i.name for i in schema.inputs), *(o.name for o in schema.outputs)}
+        assert names - listed == set()
+
+
+def test_every_operator_is_in_the_table() -> None:
+    assert set(supported()) - set(re.findall(r"[A-Z]\w+", CELLS)) == set()

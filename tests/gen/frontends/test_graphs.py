@@ -5,13 +5,13 @@ import pytest
 from support.lazy import F, nets, nn, torch
 from support.quick import quick
 from support.refusals import refused
-from support.torch_forms import in_form
+from support.torch_forms import equals, in_form
 
 import rtlstm
 from rtlstm.gen.frontends import ReadOptions, read_model
-from rtlstm.sim.reference import run_float
 from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction
 
+pytestmark = pytest.mark.usefixtures("read_here")
 N, T, I, H = 8, 7, 4, 6  # noqa: E741
 FIRST = {"batch_first": True}
 
@@ -36,8 +36,15 @@ def mixed(m, x):
     return m.pair(torch.cat([gated.mean(1), torch.maximum(y, z).amax(1)], -1))
 
 
+def convolved(m, x):
+    """Layers before and behind a GRU: a causal convolution, a batch norm and a dense layer."""
+    x = m.conv(x.transpose(1, 2))[:, :, :-2].relu().transpose(1, 2)
+    return torch.sigmoid(m.inner(F.elu(m.norm(m.speech(x)[0].transpose(1, 2)).transpose(1, 2))))
+
+
 MODULES = {
     "all of it": mixed,
+    "a convolution and a batch norm": convolved,
     "a denoiser": denoiser,
     "a gated linear unit": lambda m, x: m.head(F.glu(m.twice(m.lstm(x)[0]), -1)),
     "a squeezed gate": squeezed,
@@ -52,13 +59,15 @@ MODULES = {
 
 def made(call):
     torch.manual_seed(6)
-    return nets.Net(
+    module = nets.Net(
         call, lstm=nn.LSTM(I, H, **FIRST), gru=nn.GRU(I, H, **FIRST), inner=nn.Linear(I, 5),
         speech=nn.GRU(5, 4, **FIRST), noise=nn.GRU(9 + I, 6, **FIRST), denoise=nn.GRU(10 + I, 6, **FIRST),
         gains=nn.Linear(6, I), gates=nn.Linear(2 * H, 2 * H), twice=nn.Linear(H, 2 * H),
         inside=nn.Linear(H, 2), back=nn.Linear(2, H), head=nn.Linear(H, 3), pair=nn.Linear(2 * H, 3),
-        all=nn.Linear(T * H, 3),
-    ).eval()  # fmt: skip
+        all=nn.Linear(T * H, 3), conv=nn.Conv1d(I, 5, 3, padding=2), norm=nn.BatchNorm1d(4),
+    )  # fmt: skip
+    nn.init.uniform_(module.norm.running_mean, -0.2, 0.2)
+    return module.eval()
 
 
 @pytest.mark.rtl
@@ -98,10 +107,9 @@ def test_a_residual_around_layers_behind_what_stays_outside(form, tmp_path):
     parts = {"inner": nn.Linear(I, H), "lstm": nn.LSTM(H, H, **FIRST)}
     module = nets.Net(lambda m, x: (lambda e: m.lstm(e)[0] + e)(m.inner(x).exp()), **parts).eval()
     x = torch.randn(N, T, I)
-    result = read_model(in_form(form, module, (x,), tmp_path))
+    source = in_form(form, module, (x,), tmp_path)
+    result = equals(source, lambda e: module.lstm(e)[0] + e, module.inner(x).exp().detach())
     assert any("stay outside of the core" in note for note in result.report.notes)
-    y = run_float(result.network, module.inner(x).exp().detach().numpy().swapaxes(0, 1)).y
-    np.testing.assert_allclose(y.swapaxes(0, 1), module(x).detach().numpy(), atol=1e-5)
 
 
 def test_a_refusal_names_an_end_that_all_behind_it_can_be_computed_from():
@@ -119,21 +127,18 @@ def test_a_mean_needs_the_number_of_steps():
     module, x = made(MODULES["a mean over steps"]), torch.randn(N, T, I)
     refused(module, "give it as `sequence_length`, or let the model take the sum")
     refused(made(MODULES["all steps in a dense layer"]), "mixed the features")
-    wanted, steps = module(x).detach().numpy(), x.numpy().swapaxes(0, 1)
-    read = read_model(module, ReadOptions(sequence_length=T))
+    read = equals(module, module, x, options=ReadOptions(sequence_length=T))
     assert any("the mean is that of 7 steps" in note for note in read.report.notes)
-    np.testing.assert_allclose(run_float(read.network, steps).y[-1], wanted, atol=1e-5)
-    mean = run_float(read_model(made(lambda m, x: m.lstm(x)[0].sum(1))).network, steps).y[-1] / T
-    found = module.head(torch.from_numpy(mean).float()).detach().numpy()
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    summed = made(lambda m, x: m.lstm(x)[0].sum(1))
+    equals(summed, summed, x)
+    torch.testing.assert_close(module.head(summed(x) / T), module(x))
 
 
 def test_a_maximum_needs_a_lower_limit():
     """With tanh in front it is read."""
     refused(made(lambda m, x: (m.lstm(x)[0][..., :I] * x).amax(1)), "needs values with a lower limit")
-    module, x = made(lambda m, x: (m.lstm(x)[0][..., :I] * x).tanh().amax(1)), torch.randn(N, T, I)
-    found = run_float(read_model(module).network, x.numpy().swapaxes(0, 1)).y[-1]
-    np.testing.assert_allclose(found, module(x).detach().numpy(), atol=1e-5)
+    module = made(lambda m, x: (m.lstm(x)[0][..., :I] * x).tanh().amax(1))
+    equals(module, module, torch.randn(N, T, I))
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)

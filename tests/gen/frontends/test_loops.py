@@ -11,14 +11,14 @@ from support.quick import quick
 from support.random_builds import make_case
 from support.refusals import refused
 from support.step_checks import check_device
-from support.torch_forms import in_form
+from support.torch_forms import equals, in_form
 
 from rtlstm.gen.frontends import read_model
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden
-from rtlstm.sim.reference import run_float
 from rtlstm.spec.parameters import Parameters
 
+pytestmark = pytest.mark.usefixtures("read_here")
 INPUTS, UNITS = 3, 5
 
 
@@ -118,11 +118,9 @@ def data(steps: int) -> Any:
     *((call, "live") for call in KINDS), (gates_before, "exported"), (two_in_a_row, "exported"),
 ))  # fmt: skip
 def test_a_loop_among_other_layers_equals_pytorch(call: Any, form: str, tmp_path: Path) -> None:
-    module, x = made(call), data(6)
-    wanted = module(torch.as_tensor(x)).detach().numpy()
-    network = read_model(in_form(form, module, (torch.as_tensor(x),), tmp_path)).network
+    module, x = made(call), torch.as_tensor(data(6))
+    network = equals(in_form(form, module, (x,), tmp_path), module, x, atol=2e-6).network
     assert [layer.kind for layer in network.layers] == KINDS[call]
-    np.testing.assert_allclose(run_float(network, x.swapaxes(0, 1)).y.swapaxes(0, 1), wanted, atol=2e-6)
 
 
 @pytest.mark.parametrize("call", [gates_before, two_in_a_row])
@@ -179,10 +177,8 @@ def test_a_convolution_tells_how_many_values_a_state_has(which: str) -> None:
 
     torch.manual_seed(1)
     convs = {key: nn.Conv1d(INPUTS, 3 * UNITS, 2, padding=wide) for key, wide in (("conv", 0), ("late", 1))}
-    module, x = nets.Net(call, **convs).eval(), data(6)
-    wanted = module(torch.as_tensor(x)).detach().numpy()
-    y = run_float(read_model(module).network, x.swapaxes(0, 1)).y.swapaxes(0, 1)
-    np.testing.assert_allclose(y, wanted, atol=2e-6)
+    module = nets.Net(call, **convs).eval()
+    equals(module, module, torch.as_tensor(data(6)), atol=2e-6)
 
 
 def test_a_loop_over_the_parts_of_a_tuple_is_refused_until_they_have_names() -> None:

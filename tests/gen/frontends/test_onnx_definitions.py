@@ -11,9 +11,9 @@ from support.onnx_files import H, I, const, edited, ints, lstm, node, rand, run,
 from support.refusals import refused
 
 from rtlstm.gen.frontends import read_model
+from rtlstm.gen.frontends.arrays import reorder
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-STATES = ("initial_h", "initial_c")
 N, T = 2, 7
 
 
@@ -211,3 +211,8 @@ def test_lstm_without_its_hidden_size(tmp_path: Path):
             assert read_model(path).network.layers[0].units == H
         else:
             refused(path, rf"initial_h .* must have shape \(1, 1, {H}\), not")
+
+
+def test_rows_that_are_not_four_gates() -> None:
+    with pytest.raises(ValueError, match="four gates, not have 6 rows"):
+        reorder(np.zeros((6, 1)), "onnx")

@@ -6,9 +6,11 @@ import logging
 import numpy as np
 import onnx
 import pytest
-from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_dynamic, quantize_static
+from onnxruntime.quantization import QuantType, quantize_dynamic, quantize_static
 from support.lazy import nets, nn, torch
+from support.quantised_files import Data, static
 from support.quick import quick
+from support.torch_forms import equals
 
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.sim.reference import run_float
@@ -45,17 +47,11 @@ def model(kind, batch_first, head, sizes, shape):
     return module, torch.randn((N, T, I) if batch_first else (T, N, I)), free
 
 
-def expect_equal(source, module, head, *, steps=T, batch=N):
+def expect_equal(source, module, *, steps=T, batch=N):
     """The network computes what the module does."""
     first = module.rnn.batch_first
-    x = torch.randn(steps, batch, I)
-    expected = module(x.transpose(0, 1) if first else x).detach().numpy()
-    result = read_model(source)
-    y = run_float(result.network, x.numpy()).y
-    y = y[-1] if head != "all" else y.swapaxes(0, 1) if first else y
-    np.testing.assert_allclose(y, expected, atol=1e-5)
+    result = equals(source, module, torch.randn((batch, steps, I) if first else (steps, batch, I)))
     assert result.report.batch_first == first
-    return result
 
 
 @pytest.mark.slow
@@ -70,7 +66,7 @@ def test_newer_onnx_exporter(tmp_path, caplog, kind, batch_first, head, sizes, s
     shapes = (dict.fromkeys(free, torch.export.Dim.DYNAMIC),) if free else None
     with caplog.at_level(logging.ERROR):
         torch.onnx.export(module, (x,), path, dynamo=True, dynamic_shapes=shapes, verbose=False)
-    expect_equal(path, module, head, batch=N + 2 if free else N)
+    expect_equal(path, module, batch=N + 2 if free else N)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +87,7 @@ def test_older_onnx_exporter(tmp_path, kind, batch_first, head, sizes, shape):
     path = tmp_path / "model.onnx"
     axes = {"x": dict(zip(free, "ab", strict=False))}
     torch.onnx.export(module, (x,), path, dynamo=False, input_names=["x"], dynamic_axes=axes)
-    expect_equal(path, module, head, steps=T + 3, batch=N + 2)
+    expect_equal(path, module, steps=T + 3, batch=N + 2)
 
 
 def decoder(kind, batch_first, how):
@@ -139,14 +135,6 @@ def test_step_of_a_decoder(tmp_path, kind, batch_first, how):
     assert "give the state to the driver at run time" in notes
 
 
-class _Inputs(CalibrationDataReader):
-    def __init__(self):
-        self.left = iter([{"x": np.random.default_rng(0).normal(size=(T, N, I)).astype(np.float32)}] * 2)
-
-    def get_next(self):
-        return next(self.left, None)
-
-
 @pytest.mark.parametrize("opset", [13, 17])
 @pytest.mark.parametrize("bits", [8, 16])
 def test_model_with_a_quantised_end(tmp_path, bits, opset):
@@ -158,44 +146,28 @@ def test_model_with_a_quantised_end(tmp_path, bits, opset):
         module, (x,), path, dynamo=False, input_names=["x"], dynamic_axes=axes, opset_version=opset
     )
     chosen = {8: QuantType.QInt8, 16: QuantType.QInt16}[bits]
-    quantised = tmp_path / "quantised.onnx"
-    quantize_static(path, quantised, _Inputs(), weight_type=chosen, activation_type=chosen)
+    quantised = static(path, x.numpy(), False, weight_type=chosen, activation_type=chosen)
     end = next(node for node in onnx.load(quantised).graph.node if node.op_type == "QuantizeLinear").input[0]
-    result = read_model(quantised, ReadOptions(output=end))
-    expected = module.rnn(x)[0].detach().numpy()
-    np.testing.assert_allclose(run_float(result.network, x.numpy()).y, expected, atol=1e-5)
+    equals(quantised, module.rnn, x, options=ReadOptions(output=end))
     whole = run_float(read_model(quantised).network, x.numpy()).y
     expected = module(x).detach().numpy()
     np.testing.assert_allclose(whole.reshape(expected.shape), expected, atol={8: 0.02, 16: 1e-4}[bits])
 
 
-class _StepInputs(CalibrationDataReader):
-    def __init__(self):
-        rng = np.random.default_rng(0)
-        self.left = iter(
-            [{name: rng.normal(size=(N, n)).astype(np.float32) for name, n in _STEP.items()}] * 2
-        )
-
-    def get_next(self):
-        return next(self.left, None)
-
-
-_STEP = {"x": I, "h": H, "c": H}
-
-
-@pytest.mark.parametrize("static", [True, False])
-def test_quantised_cell(tmp_path, static):
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_quantised_cell(tmp_path, dynamic):
     """An LSTM cell in parts, with quantisers between them: the integers of its gates are found again."""
     module = nets.StateNet(lambda m, x, h, c: m.cell(x, (h, c)), cell=nn.LSTMCell(I, H)).eval()
     torch.manual_seed(0)
     path, quantised = tmp_path / "float.onnx", tmp_path / "quantised.onnx"
-    step = tuple(torch.randn(N, width) for width in _STEP.values())
-    names = {"input_names": list(_STEP), "output_names": ["h_new", "c_new"]}
-    torch.onnx.export(module, step, path, dynamo=False, **names)
-    if static:
-        quantize_static(path, quantised, _StepInputs(), weight_type=QuantType.QInt8)
-    else:
+    step = {name: torch.randn(N, width) for name, width in (("x", I), ("h", H), ("c", H))}
+    names = {"input_names": list(step), "output_names": ["h_new", "c_new"]}
+    torch.onnx.export(module, tuple(step.values()), path, dynamo=False, **names)
+    if dynamic:
         quantize_dynamic(path, quantised)
+    else:
+        data = Data(**{name: each.numpy() for name, each in step.items()})
+        quantize_static(path, quantised, data, weight_type=QuantType.QInt8)
     result = read_model(quantised)
     floats, (layer,) = read_model(path).network.layers[0], result.network.layers
     for found, name in zip(result.report.integer_weights, ("w_ih", "w_hh"), strict=True):

@@ -40,10 +40,16 @@ def kinds(result):
 
 
 @pytest.mark.parametrize(("kind", "attributes"), ACTIVATIONS)
-def test_activation_of_a_dense_layer(path, kind, attributes):
-    nodes = [node("MatMul", "s w", "m"), node("Add", "m b", "a"), node(kind, "a", "out", **attributes)]
+def test_activation_of_an_lstm_and_of_a_dense_layer(path, kind, attributes):
+    nodes = [
+        node(kind, "s", "t", "of_lstm", **attributes),
+        node("MatMul", "t w", "m"),
+        node("Add", "m b", "a"),
+        node(kind, "a", "out", "of_dense", **attributes),
+    ]
     after_lstm(path, nodes, [const("w", rand(H, O)), const("b", rand(O))], opset=20)
-    assert kinds(check(path)) == ["lstm", "dense"]
+    # ReLU is free on what a layer reads; others become a dense layer of ones.
+    assert kinds(check(path)) == ["lstm"] + ["dense"] * (1 if kind == "Relu" else 2)
 
 
 @pytest.mark.parametrize("slopes", [1, O])
@@ -51,15 +57,6 @@ def test_prelu_with_slopes_for_the_last_axis(path, slopes):
     nodes = [node("MatMul", "s w", "m"), node("PRelu", "m p", "out")]
     after_lstm(path, nodes, [const("w", rand(H, O)), const("p", rand(slopes))])
     assert kinds(check(path)) == ["lstm", "dense"] + ["dense"] * (slopes > 1)
-
-
-@pytest.mark.parametrize(("kind", "attributes"), ACTIVATIONS)
-def test_activation_right_after_an_lstm(path, kind, attributes):
-    nodes = [node(kind, "s", "a", **attributes), node("MatMul", "a w", "out")]
-    after_lstm(path, nodes, [const("w", rand(H, O))], opset=20)
-    layers = check(path).network.layers
-    # ReLU is free on what a layer reads; others become a dense layer of ones.
-    assert len(layers) == (2 if kind == "Relu" else 3)
 
 
 @pytest.mark.parametrize("opset", [7, 17])
@@ -170,18 +167,6 @@ def test_constant_along_another_axis_of_features(path):
     check(path, transpose=(1, 2, 0))
 
 
-@pytest.mark.parametrize(
-    ("kind", "inputs"), [("Add", "u s"), ("Sub", "u s"), ("Sub", "s u"), ("Concat", "u s")]
-)
-def test_residual_around_an_lstm(path, kind, inputs):
-    nodes, weights = squeezed(inputs=H, x="u")
-    last = node(kind, inputs, "out", **({"axis": 2} if kind == "Concat" else {}))
-    save(path, [node("MatMul", "x w", "u"), *nodes, last], [*weights, const("w", rand(I, H))])
-    dense = check(path).network.layers[-1]
-    # What the LSTM reads is a layer's result, and is not computed again.
-    assert [(read.back, read.width) for read in dense.reads] == [(1, H), (2, H)]
-
-
 def test_residual_around_a_chosen_lstm(path):
     nodes, weights = squeezed(inputs=H, x="u", name="b")
     before, more = lstm(y="a.y", name="a")
@@ -190,18 +175,6 @@ def test_residual_around_a_chosen_lstm(path):
     result = read_model(path, ReadOptions(lstm="b"))
     assert kinds(result) == ["lstm", "dense"]
     assert [read.back for read in result.network.layers[1].reads] == [1, 2]
-
-
-@pytest.mark.parametrize("turn", [[1, 0, 2], [0, 2, 1]])
-@pytest.mark.parametrize("place", ["before", "behind"])
-def test_residual_of_an_input_transposed_otherwise_is_refused(path, turn, place):
-    """The shapes fit if there are as many of both, but the sum is another one."""
-    nodes, weights = squeezed(x="u" if place == "before" else "x", hidden_size=I)
-    reversed_output = node("Transpose", "x", "u", perm=turn)
-    nodes = [reversed_output, *nodes] if place == "before" else [*nodes, reversed_output]
-    save(path, [*nodes, node("Add", "s x" if place == "before" else "s u", "out")], weights)
-    words = "tensors of different axes|must read axes" if place == "behind" else "tensors of different axes"
-    refused(path, words)
 
 
 @pytest.mark.parametrize(
@@ -217,18 +190,6 @@ def test_what_reads_the_input_alone_stays_outside(path, beside):
     after_lstm(path, [*beside], [const("w", rand(I, O))], ["s", "other"])
     result = read_model(path)
     assert kinds(result) == ["lstm"] and result.report.output == "s"
-
-
-def test_residual_of_a_transposed_input(path):
-    """As an exporter of a batch-first module writes it."""
-    nodes, weights = squeezed(x="u", hidden_size=I)
-    turns = [
-        node(*names, perm=[1, 0, 2])
-        for names in (("Transpose", "x", "u", "p1"), ("Transpose", "s", "v", "p2"))
-    ]
-    save(path, [turns[0], *nodes, turns[1], node("Add", "v x", "out")], weights)
-    network, x = read_model(path).network, rand(2, 5, I)
-    close(run_float(network, x.transpose(1, 0, 2)).y.transpose(1, 0, 2), run(path, x, "out"))
 
 
 def test_residual_within_one_layer_is_folded(path):
@@ -520,12 +481,7 @@ def test_final_states_of_stacked_layers(path, how):
         *taken,
         node("MatMul", "j w", "out"),
     ]
-    constants = [
-        *JOIN_CONSTANTS,
-        const("two", np.int64(2)),
-        ints("end", 4),
-        ints("flat", 0, -1),
-    ]
+    constants = [*JOIN_CONSTANTS, const("two", np.int64(2)), ints("end", 4), ints("flat", 0, -1)]
     used = {name for each in nodes for name in each.input}
     constants = [constant for constant in constants if constant.name in used]
     save(path, nodes, [*w1, *w2, *constants, const("w", rand(2 * H, O))])
@@ -616,3 +572,90 @@ def test_every_attribute_of_a_definition_is_known():
                 for name, item in each.attributes.items()
                 if name in _USUAL
             )
+
+
+# Activation functions that are written out in parts are one node, by the values that they give.
+
+SILU = [node("Sigmoid", "s", "p"), node("Mul", "s p", "out", "product")]
+GELU = [
+    node("Div", "s root", "u"),
+    node("Erf", "u", "e"),
+    node("Add", "e unit", "p"),
+    node("Mul", "s p", "q"),
+    node("Mul", "q half", "out", "product"),
+]
+TANH = [
+    node("Pow", "s three", "u"),
+    node("Mul", "u cubes", "v"),
+    node("Add", "v s", "w"),
+    node("Mul", "w k", "t"),
+    node("Tanh", "t", "e"),
+    node("Add", "e unit", "p"),
+    node("Mul", "half s", "q"),
+    node("Mul", "q p", "out", "product"),
+]
+HARD = [
+    node("Add", "s three", "u"),
+    node("Clip", "u zero six", "v"),
+    node("Div", "v six", "p"),
+    node("Mul", "s p", "out", "product"),
+]
+NUMBERS = {
+    "root": 2**0.5,
+    "unit": 1.0,
+    "half": 0.5,
+    "three": 3.0,
+    "cubes": 0.044715,
+    "k": (2 / np.pi) ** 0.5,
+    "zero": 0.0,
+    "six": 6.0,
+}
+
+
+def written(path, nodes, outputs=("out",), **numbers):
+    """An LSTM and these nodes, which read its result ``s``."""
+    begin, weights = squeezed()
+    values = {name: np.float32(number) for name, number in (NUMBERS | numbers).items()}
+    for each in nodes[:-1]:
+        each.name = each.output[0]
+    constants = [const(name, value) for name, value in values.items()]
+    return save(path, [*begin, *nodes], [*weights, *constants], outputs)
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes"), [("silu", SILU), ("gelu", GELU), ("gelu_tanh", TANH), ("hard_swish", HARD)]
+)
+def test_a_function_in_parts_is_one_node(path, name, nodes):
+    written(path, nodes)
+    result = check(path)
+    lstm, dense = result.network.layers
+    assert (lstm.kind, dense.name, dense.activation) == ("lstm", "product", name)
+    assert f"the nodes that give 'out' are {name} of 's'" in result.report.notes
+    assert [each.kind for each in result.report.outside] == []
+
+
+def test_constants_of_sixteen_bits_are_near_enough(path):
+    """The two forms of GELU stay apart."""
+    for name, nodes in (("gelu", GELU), ("gelu_tanh", TANH)):
+        rounded = {key: np.float16(number) for key, number in NUMBERS.items()}
+        assert read_model(written(path, nodes, **rounded)).network.layers[-1].activation == name
+
+
+def test_a_part_that_is_an_end_stays(path):
+    """One of the model's outputs, and one that is asked for."""
+    for outputs in (("out", "p"), ("out",)):
+        written(path, SILU, outputs)
+        for end, name in (("out", "silu"), ("p", "sigmoid")):
+            assert read_model(path, ReadOptions(output=end)).network.layers[-1].activation == name
+
+
+@pytest.mark.parametrize(
+    ("nodes", "numbers"),
+    [
+        ([*SILU[:1], node("Div", "p p", "out", "quotient")], {}),
+        (GELU, {"unit": 1.1}),
+        (GELU, {"half": rand(H)}),
+    ],
+)
+def test_other_values_are_refused_as_before(path, nodes, numbers):
+    refused(written(path, nodes, **numbers), "is not supported|must read")

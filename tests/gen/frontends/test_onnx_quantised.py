@@ -17,6 +17,7 @@ from support.quantised_files import (
     float_model,
     grid,
     inputs,
+    lstm_weights,
     quantised_dense,
     rounding_bound,
     static,
@@ -230,13 +231,8 @@ def test_dynamic_convolution(path, kind):
     rng = np.random.default_rng(14)
     x = inputs(rng)
     weight = rng.normal(size=(O, H, 1)).astype(np.float32)
-    weights = [
-        const("W", rng.normal(size=(1, 4 * H, I)).astype(np.float32)),
-        const("R", rng.normal(size=(1, 4 * H, H)).astype(np.float32)),
-        const("K", weight),
-        const("b", rng.normal(size=O).astype(np.float32)),
-        ints("ax", 1),
-    ]
+    weights = [*lstm_weights(rng), const("K", weight), const("b", rng.normal(size=O).astype(np.float32))]
+    weights.append(ints("ax", 1))
     nodes = [
         node("LSTM", "x W R", "y0", "rec", hidden_size=H),
         node("Squeeze", "y0 ax", "y1"),
@@ -370,8 +366,7 @@ def rounded(path, second=None, middle=()):
     """A model that rounds the LSTM's result, with constants of its own for DequantizeLinear."""
     rng = np.random.default_rng(10)
     weights = [
-        const("W", rng.normal(size=(1, 4 * H, I)).astype(np.float32)),
-        const("R", rng.normal(size=(1, 4 * H, H)).astype(np.float32)),
+        *lstm_weights(rng),
         const("s1", np.float32(1 / 128)),
         const("s2", np.float32(1 / 128 if second is None else second)),
         const("z", np.int8(0)),
@@ -418,12 +413,7 @@ def test_operators_on_integers_are_refused(path):
 def test_integers_as_input_are_outside(path):
     """The core's input is what DequantizeLinear gives."""
     rng = np.random.default_rng(0)
-    weights = [
-        const("W", rng.normal(size=(1, 4 * H, I)).astype(np.float32)),
-        const("R", rng.normal(size=(1, 4 * H, H)).astype(np.float32)),
-        const("s", np.float32(0.5)),
-        const("z", np.int8(0)),
-    ]
+    weights = [*lstm_weights(rng), const("s", np.float32(0.5)), const("z", np.int8(0))]
     nodes = [
         node("DequantizeLinear", "x s z", "floats"),
         node("LSTM", "floats W R", "y", "rec", hidden_size=H),

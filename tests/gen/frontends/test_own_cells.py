@@ -22,6 +22,7 @@ from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.parameters import Parameters
 
+pytestmark = pytest.mark.usefixtures("read_here")
 cells = Lazy("support.cell_modules")
 KINDS = {
     "MinGru": ["custom", "dense"],
@@ -61,6 +62,15 @@ def cell(name: str) -> Any:
 def data(module: Any, steps: int = STEPS) -> Any:
     shape = (steps, SEQUENCES, module.inputs)
     return np.random.default_rng(1).uniform(-2, 2, shape).astype(np.float32)
+
+
+def over(x: Any, new: Any, count: Any = None) -> Any:
+    """A loop over the steps; ``new`` makes the state of a step of its number and the state before it."""
+    h, results = x.new_zeros(x.shape[1], 5), []
+    for t in range(x.shape[0] if count is None else count):
+        h = new(t, h)
+        results.append(h)
+    return torch.stack(results)
 
 
 def equals(network: Any, x: Any, wanted: Any) -> None:
@@ -253,51 +263,39 @@ def step(call: Any, **modules: Any) -> Any:
     return kind(call, w=nn.Linear(3, 5), u=nn.Linear(5, 5), v=nn.Linear(5, 5), **modules).eval()
 
 
-def reset_inside(net: Any, x: Any, h: Any) -> Any:
-    h = torch.tanh(net.w(x) + net.u(torch.sigmoid(net.v(h)) * h))
-    return h, h
+def of_h(new: Any) -> Any:
+    """A step whose result is its new state."""
+    return lambda net, x, h: (new(net, x, h),) * 2
 
 
 def five_rows(net: Any, x: Any, h: Any) -> Any:
-    h = torch.tanh(sum([net.w(x) * net.w(2 * x), net.w(3 * x) * net.w(4 * x), net.w(5 * x) * h]))
-    return h, h
-
-
-def normed(net: Any, x: Any, h: Any) -> Any:
-    h = torch.softmax(net.w(x) + h, -1)
-    return h, h
+    return torch.tanh(sum([net.w(x) * net.w(2 * x), net.w(3 * x) * net.w(4 * x), net.w(5 * x) * h]))
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (reset_inside, "which is computed of the old state in the same step"),
+        (
+            lambda net, x, h: torch.tanh(net.w(x) + net.u(torch.sigmoid(net.v(h)) * h)),
+            "which is computed of the old state in the same step",
+        ),
         (five_rows, "it needs more than 4 rows of a unit"),
-        (normed, "has no place in a cell"),
+        (lambda net, x, h: torch.softmax(net.w(x) + h, -1), "has no place in a cell"),
     ],
 )
 def test_what_is_no_cell_is_refused_by_name(call: Any, words: str) -> None:
-    assert words in refused(step(call), "the step that makes the new value of the state")
+    assert words in refused(step(of_h(call)), "the step that makes the new value of the state")
 
 
 def test_products_of_the_input_in_front_and_products_for_powers_are_read() -> None:
     """The ways out for five rows, and for a power."""
 
     def in_front(net: Any, x: Any) -> Any:
-        y, h, results = net.w(x) * net.w(2 * x) + net.w(3 * x) * net.w(4 * x), x.new_zeros(x.shape[1], 5), []
-        for t in range(x.shape[0]):
-            h = torch.tanh(y[t] + net.w(5 * x[t]) * h)
-            results.append(h)
-        return torch.stack(results)
+        y = net.w(x) * net.w(2 * x) + net.w(3 * x) * net.w(4 * x)
+        return over(x, lambda t, h: torch.tanh(y[t] + net.w(5 * x[t]) * h))
 
-    def cubed(net: Any, x: Any, h: Any) -> Any:
-        h = torch.tanh(net.w(x) + h**3)
-        return h, h
-
-    def multiplied(net: Any, x: Any, h: Any) -> Any:
-        h = torch.tanh(net.w(x) + h * h * h)
-        return h, h
-
+    cubed = of_h(lambda net, x, h: torch.tanh(net.w(x) + h**3))
+    multiplied = of_h(lambda net, x, h: torch.tanh(net.w(x) + h * h * h))
     module, x = step(in_front), np.random.default_rng(1).uniform(-1, 1, (5, 2, 3)).astype(np.float32)
     equals(read_model(module).network, x, module(torch.as_tensor(x)).detach().numpy())
     refused(step(cubed), "must have the power 2, the only one of a cell; multiply for another one")
@@ -307,25 +305,26 @@ def test_products_of_the_input_in_front_and_products_for_powers_are_read() -> No
 def heads(net: Any, x: Any, h: Any) -> Any:
     parts = h.view(h.shape[0], 3, 2)
     first, gate = parts[:, 0], torch.sigmoid(net.gate(x)).unsqueeze(-1)
-    h = torch.tanh(net.wide(x) + (gate * parts).view(h.shape[0], 6) + net.back(first))
-    return h, h
+    return torch.tanh(net.wide(x) + (gate * parts).view(h.shape[0], 6) + net.back(first))
 
 
 def divided_heads(net: Any, x: Any, h: Any) -> Any:
     parts = h.view(h.shape[0], 3, 2)
-    h = torch.tanh(net.wide(x) + net.back((parts / (1 + parts.abs().sum(-1, keepdim=True)))[:, 0]))
-    return h, h
+    return torch.tanh(net.wide(x) + net.back((parts / (1 + parts.abs().sum(-1, keepdim=True)))[:, 0]))
 
 
 def test_parts_of_a_state_are_read_and_what_divides_them_is_named() -> None:
     parts: dict[str, Any] = {"wide": nn.Linear(3, 6), "back": nn.Linear(2, 6), "gate": nn.Linear(3, 3)}
-    module, x = step(heads, **parts), np.random.default_rng(1).uniform(-1, 1, (5, 2, 3)).astype(np.float32)
+    module, x = (
+        step(of_h(heads), **parts),
+        np.random.default_rng(1).uniform(-1, 1, (5, 2, 3)).astype(np.float32),
+    )
     h, wanted = torch.zeros(2, 6), list[Any]()
     for each in torch.as_tensor(x):
         h, _ = module(each, h)
         wanted.append(h.detach().numpy())
     equals(read_model(module).network, x, wanted)
-    refused(step(divided_heads, **parts), "truediv 'truediv' divides by what is no number")
+    refused(step(of_h(divided_heads), **parts), "truediv 'truediv' divides by what is no number")
 
 
 @pytest.mark.parametrize(
@@ -346,17 +345,13 @@ def test_norms_that_are_none_of_an_lstm_are_refused_by_name(name: str, words: st
 def test_states_have_the_names_by_which_the_step_takes_them() -> None:
     """Also without another result than the new states."""
 
-    class Step(nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.w, self.u = nn.Linear(3, 5), nn.Linear(5, 5)
-
+    class Step(nets.Net):  # type: ignore[misc]
         def forward(self, x: Any, state: Any) -> Any:
             h, c = state
             c = torch.sigmoid(self.u(h)) * c + self.w(x)
             return torch.tanh(c), c
 
-    result = read_model(Step().eval())
+    result = read_model(Step(None, w=nn.Linear(3, 5), u=nn.Linear(5, 5)).eval())
     assert [layer.kind for layer in result.network.layers] == ["custom"]
     assert any("its state is 'state[0]' and 'state[1]'" in note for note in result.report.notes)
 
@@ -430,32 +425,18 @@ def test_logarithms_scans_and_divided_memories_are_refused(name: str, words: str
 
 
 def test_exp_of_what_may_be_positive_is_refused_and_clamped_it_is_read() -> None:
-    def grows(net: Any, x: Any, h: Any) -> Any:
-        h = torch.exp(net.w(x)) * h + net.w(x)
-        return h, h
-
-    def decays(net: Any, x: Any, h: Any) -> Any:
-        h = torch.exp(net.w(x).clamp(max=0.0)) * h + net.w(x)
-        return h, h
-
+    grows = of_h(lambda net, x, h: torch.exp(net.w(x)) * h + net.w(x))
+    decays = of_h(lambda net, x, h: torch.exp(net.w(x).clamp(max=0.0)) * h + net.w(x))
     refused(step(grows), "may give more than 1; a cell computes exp of what is never positive")
     assert read_model(step(decays)).network.layers[0].units == 5
 
 
 def test_other_numbers_of_a_step_are_refused_and_may_be_a_feature() -> None:
     def numbered(net: Any, x: Any) -> Any:
-        h, results = x.new_zeros(x.shape[1], 5), []
-        for t in range(x.shape[0]):
-            h = torch.tanh(net.w(x[t]) + 0.5 * h + 1 / (t + 1))
-            results.append(h)
-        return torch.stack(results)
+        return over(x, lambda t, h: torch.tanh(net.w(x[t]) + 0.5 * h + 1 / (t + 1)))
 
     def given(net: Any, x: Any) -> Any:
-        h, results = x.new_zeros(x.shape[1], 5), []
-        for t in range(x.shape[0]):
-            h = torch.tanh(net.w(x[t, :, :3]) + 0.5 * h + net.number(x[t, :, 3:]))
-            results.append(h)
-        return torch.stack(results)
+        return over(x, lambda t, h: torch.tanh(net.w(x[t, :, :3]) + 0.5 * h + net.number(x[t, :, 3:])))
 
     assert "give what differs, such as the number of the step, as a feature of x" in refused(
         step(numbered), "another constant"
@@ -465,11 +446,7 @@ def test_other_numbers_of_a_step_are_refused_and_may_be_a_feature() -> None:
 
 def test_a_loop_over_something_else_is_refused_and_one_over_all_steps_is_read() -> None:
     def loop(net: Any, x: Any, count: Any) -> Any:
-        h, results = x.new_zeros(x.shape[1], 5), []
-        for t in range(count):
-            h = torch.tanh(net.w(x[t]) + 0.5 * h)
-            results.append(h)
-        return torch.stack(results)
+        return over(x, lambda t, h: torch.tanh(net.w(x[t]) + 0.5 * h), count)
 
     words = r"a loop must go over the steps of its input, as x.shape\[1\]"
     refused(step(lambda net, x: loop(net, x, x.shape[0] - 1)), words)

@@ -2,32 +2,24 @@
 
 import numpy as np
 import pytest
-from support.lazy import F, nn, torch
+from support.lazy import F, nets, nn, torch
 from support.refusals import refused
+from support.torch_forms import equals, in_form
 
 import rtlstm
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import InputError, ModelError
 
+pytestmark = pytest.mark.usefixtures("read_here")
 N, T, I, S, H = 3, 6, 4, 2, 5  # noqa: E741
 FIRST = {"batch_first": True}
 
 
 def two(call, **modules):
     """A module of two inputs."""
-
-    class Two(nn.Module):
-        def __init__(self):
-            super().__init__()
-            for name, module in modules.items():
-                setattr(self, name, module)
-
-        def forward(self, x, other):
-            return call(self, x, other)
-
     torch.manual_seed(4)
-    return Two().eval()
+    return nets.PairNet(call, **modules).eval()
 
 
 def data(kind):
@@ -49,41 +41,21 @@ MODELS = {
 
 
 def model(name):
-    return two(
-        MODELS[name][0],
-        lstm=nn.LSTM(I, H, **FIRST),
-        other=nn.GRU(S, H, **FIRST),
-        fc=nn.Linear(2 * H, 3),
-        some=nn.Linear(H + S, 3),
-        up=nn.Linear(S, H),
-        table=nn.Embedding(9, 3),
-        joined=nn.GRU(I + 3, H, **FIRST),
-    )
-
-
-def forms(module, given, folder):
-    yield module
-    torch.export.save(torch.export.export(module, given), folder / "net.pt2")
-    yield folder / "net.pt2"
-    torch.jit.trace(module, given).save(folder / "net.pt")
-    yield folder / "net.pt"
-    if given[1].is_floating_point():  # ONNX has no operator for look-ups alone
-        torch.onnx.export(module, given, folder / "net.onnx", dynamo=False)
-        yield folder / "net.onnx"
+    parts = {"lstm": nn.LSTM(I, H, **FIRST), "other": nn.GRU(S, H, **FIRST), "up": nn.Linear(S, H)}
+    parts |= {"fc": nn.Linear(2 * H, 3), "some": nn.Linear(H + S, 3)}
+    return two(MODELS[name][0], **parts, table=nn.Embedding(9, 3), joined=nn.GRU(I + 3, H, **FIRST))
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.usefixtures("read_here")
 @pytest.mark.parametrize("name", MODELS)
 def test_two_inputs_in_every_form(name, tmp_path):
     module, given = model(name), data(MODELS[name][1])
-    wanted = module(*given).detach().numpy()
-    for source in forms(module, given, tmp_path):
-        read = read_model(source)
+    forms = ["module", "exported", "trace"]
+    if given[1].is_floating_point():  # ONNX has no operator for look-ups alone
+        forms.append("onnx")
+    for form in forms:
+        read = equals(in_form(form, module, given, tmp_path), module, *given)
         assert [part.width for part in read.network.input_parts] == [I, 3 if read.embeddings else S]
-        x = read.looked_up(tuple(each.numpy() for each in given))
-        y = run_float(read.network, x.swapaxes(0, 1)).y
-        np.testing.assert_allclose(y.swapaxes(0, 1) if wanted.ndim == 3 else y[-1], wanted, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -91,23 +63,21 @@ def test_widths_that_a_module_does_not_tell(tmp_path):
     """A file tells them; of a module, calibration data by name do, or an option."""
     module = two(lambda m, x, s: m.lstm(torch.cat([x, s], -1))[0], lstm=nn.LSTM(I + S, H, **FIRST))
     given = data("sequence")
-    torch.export.save(torch.export.export(module, given), tmp_path / "net.pt2")
-    whole = read_model(tmp_path / "net.pt2").network
+    path = in_form("exported", module, given, tmp_path)
+    whole = read_model(path).network
     for widths in (("x:4",), ("x:4", "other:2")):
         found = read_model(module, ReadOptions(input_widths=widths)).network
         assert found.input_parts == whole.input_parts
         assert np.array_equal(found.layers[0].w_ih, whole.layers[0].w_ih)
-    build = rtlstm.compile(
-        module, calibration={"x": given[0].numpy(), "other": given[1].numpy()}, folder=tmp_path / "b"
-    )
+    x, other = (each.numpy() for each in given)
+    build = rtlstm.compile(module, calibration={"x": x, "other": other}, folder=tmp_path / "b")
     assert build.manifest.input_parts == whole.input_parts
     refused(module, "must be NAME:WIDTH, not 'x4'", ReadOptions(input_widths=("x4",)))
     refused(module, "must be of the inputs x, other, not 'y'", ReadOptions(input_widths=("y:4",)))
     wrong = "input 'x' has 4 features in the model, but 2 are given"
-    refused(tmp_path / "net.pt2", wrong, ReadOptions(input_widths=("x:2", "other:4")))
-    swapped = {"x": given[1].numpy(), "other": given[0].numpy()}
+    refused(path, wrong, ReadOptions(input_widths=("x:2", "other:4")))
     with pytest.raises(ModelError, match=wrong):
-        rtlstm.compile(tmp_path / "net.pt2", calibration=swapped, folder=tmp_path / "b")
+        rtlstm.compile(path, calibration={"x": other, "other": x}, folder=tmp_path / "b")
 
 
 @pytest.fixture(scope="module")
@@ -191,9 +161,7 @@ def test_activations_of_still_inputs():
     """They are computed once a step, as all layers."""
     module = two(lambda m, x, s: m.lstm(x)[0] + F.relu(m.up(s)).unsqueeze(1), lstm=nn.LSTM(I, H, **FIRST),
                  up=nn.Linear(S, H))  # fmt: skip
-    read, given = read_model(module), data("still")
-    found = run_float(read.network, read.looked_up(tuple(each.numpy() for each in given)).swapaxes(0, 1)).y
-    np.testing.assert_allclose(found.swapaxes(0, 1), module(*given).detach().numpy(), atol=1e-5)
+    equals(module, module, *data("still"))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -139,15 +139,20 @@ def one(
     return tmp_path / "one.tflite"
 
 
+def behind(path: Path, *more: Operator, **tensors: Tensor) -> Path:
+    """A file of an LSTM and operators behind it, the last of which gives ``z``."""
+    found, operator = lstm(np.random.default_rng(0))
+    path.write_bytes(build(found | {"z": Tensor(shape=(1, 6, 4))} | tensors, [operator, *more], ["x"], ["z"]))
+    return path
+
+
 def after(kind: str, table: str = "", **options: Any) -> Callable[[Path], Path]:
     """A file of an LSTM with an operator behind it that reads a tensor ``k``, too."""
 
     def write(tmp_path: Path) -> Path:
-        tensors, operator = lstm(np.random.default_rng(0))
-        tensors |= {"k": Tensor(options.pop("k", np.zeros(1, np.int32))), "z": Tensor(shape=(1, 6, 4))}
+        k = Tensor(options.pop("k", np.zeros(1, np.int32)))
         more = Operator(kind, ["y", "k", *options.pop("more", [])], ["z"], table, options)
-        (tmp_path / "two.tflite").write_bytes(build(tensors, [operator, more], ["x"], ["z"]))
-        return tmp_path / "two.tflite"
+        return behind(tmp_path / "two.tflite", more, k=k)
 
     return write
 
@@ -205,27 +210,20 @@ REFUSED = {
     r"fused_activation_function=SIGN_BIT is not supported": after(
         "ADD", "AddOptions", k=np.ones(4, np.float32), FusedActivationFunction=5
     ),
-    r"CAST operator 'cast_1' makes INT32 of FLOAT32": lambda p: cast(p),
+    r"CAST operator 'cast_1' makes INT32 of FLOAT32": lambda p: behind(
+        p / "cast.tflite", Operator("CAST", ["y"], ["z"]), z=Tensor(shape=(1, 6, 4), kind="int32")
+    ),
     r"has a WHILE operator.*TF_USE_LEGACY_KERAS=1": lambda p: while_alone(p),
 }
 
 
 def sliced(tmp_path: Path, begin: int, end: int, **options: Any) -> Path:
     """An LSTM and a slice of its four features."""
-    tensors, operator = lstm(np.random.default_rng(0))
     parts = {"begin": [0, 0, begin], "end": [0, 0, end], "strides": [1, 1, 1]}
-    tensors |= {name: Tensor(np.array(value, np.int32)) for name, value in parts.items()}
-    tensors["z"] = Tensor(shape=(1, 6, 2))
-    more = Operator(
-        "STRIDED_SLICE",
-        ["y", *parts],
-        ["z"],
-        "StridedSliceOptions",
-        {"BeginMask": 3, "EndMask": 3, **options},
-    )
-    path = tmp_path / f"slice_{end}.tflite"
-    path.write_bytes(build(tensors, [operator, more], ["x"], ["z"]))
-    return path
+    tensors = {name: Tensor(np.array(value, np.int32)) for name, value in parts.items()}
+    options = {"BeginMask": 3, "EndMask": 3, **options}
+    more = Operator("STRIDED_SLICE", ["y", *parts], ["z"], "StridedSliceOptions", options)
+    return behind(tmp_path / f"slice_{end}.tflite", more, z=Tensor(shape=(1, 6, 2)), **tensors)
 
 
 def test_a_slice_whose_ends_count_from_its_begin(tmp_path: Path) -> None:
@@ -237,16 +235,6 @@ def test_a_slice_whose_ends_count_from_its_begin(tmp_path: Path) -> None:
         )
         assert whole.shape == (6, 1, 2)
         np.testing.assert_array_equal(whole, offset)
-
-
-def cast(tmp_path: Path) -> Path:
-    """An LSTM whose results become integers."""
-    tensors, operator = lstm(np.random.default_rng(0))
-    tensors |= {"z": Tensor(shape=(1, 6, 4), kind="int32")}
-    (tmp_path / "cast.tflite").write_bytes(
-        build(tensors, [operator, Operator("CAST", ["y"], ["z"])], ["x"], ["z"])
-    )
-    return tmp_path / "cast.tflite"
 
 
 def while_alone(tmp_path: Path) -> Path:
@@ -303,18 +291,16 @@ def test_half_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["w_cell", "b_cell", "matrix", "addend"])
 def test_integers_without_a_scale_are_no_weights(name: str, tmp_path: Path) -> None:
-    tensors, operator = lstm(np.random.default_rng(0))
-    dense = Operator(
-        "FULLY_CONNECTED", ["y", "matrix", "addend"], ["z"], "FullyConnectedOptions", {"KeepNumDims": True}
-    )
-    tensors |= {"matrix": Tensor(np.ones((2, 4), np.float32)), "addend": Tensor(np.ones(2, np.float32))}
-    tensors["z"] = Tensor(shape=(1, 6, 2))
-    path = tmp_path / "dense.tflite"
-    path.write_bytes(build(tensors, [operator, dense], ["x"], ["z"]))
+    names = ["y", "matrix", "addend"]
+    dense = Operator("FULLY_CONNECTED", names, ["z"], "FullyConnectedOptions", {"KeepNumDims": True})
+    tensors = {"matrix": Tensor(np.ones((2, 4), np.float32)), "addend": Tensor(np.ones(2, np.float32))}
+    tensors |= {"z": Tensor(shape=(1, 6, 2))}
+    path = behind(tmp_path / "dense.tflite", dense, **tensors)
     assert read_model(path).network.outputs == 2
+    there = lstm(np.random.default_rng(0))[0] | tensors
     changed = name if name in tensors else f"y/{name}"
-    tensors[changed] = Tensor(np.ones_like(tensors[changed].array, np.int8))
-    path.write_bytes(build(tensors, [operator, dense], ["x"], ["z"]))
+    tensors[changed] = Tensor(np.ones_like(there[changed].array, np.int8))
+    behind(path, dense, **tensors)
     refused(path, "must be floats, or integers with a scale, but has INT8 without one")
 
 

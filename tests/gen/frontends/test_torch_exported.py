@@ -10,9 +10,9 @@ import pytest
 from support.lazy import nets, nn, torch
 from support.quick import quick
 from support.refusals import refused
+from support.torch_forms import equals
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
-from rtlstm.sim.reference import run_float
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -26,17 +26,6 @@ def export(module, *inputs, batch=None):
     """Export in inference mode; ``batch`` is the axis of the first input that is dynamic."""
     shapes = None if batch is None else ({batch: torch.export.Dim.DYNAMIC},)
     return torch.export.export(module.eval(), inputs, dynamic_shapes=shapes)
-
-
-def expect_equal(source, module, *, batch_first=False, last=False, options=None):
-    x = torch.randn(T, N, I)
-    with torch.no_grad():
-        expected = module(x.transpose(0, 1) if batch_first else x)
-    result = read_model(source, options)
-    y = run_float(result.network, x.numpy()).y
-    y = y[-1] if last else y.swapaxes(0, 1) if batch_first else y
-    np.testing.assert_allclose(y, expected.numpy(), atol=1e-5)
-    return result
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +49,7 @@ def test_program_equals_module(kind, first, head, dynamic, shape):
     module = nets.Recurrent(kind, head, batch_first=first, **SHAPES[shape])
     x = torch.randn((N + 1, T, I) if first else (T, N + 1, I))
     program = export(module, x, batch=(0 if first else 1) if dynamic else None)
-    result = expect_equal(program, module, batch_first=first, last=head != "all")
+    result = equals(program, module, torch.randn((N, T, I) if first else (T, N, I)))
     assert result.report.format == "exported program"
     assert result.network.layers[0].name.startswith("rnn") and result.network.name == "exportedprogram"
 
@@ -76,7 +65,8 @@ def test_program_equals_module(kind, first, head, dynamic, shape):
 def test_file_with_every_option(tmp_path, kind, options):
     module, path = nets.Recurrent(kind, "all", **options), tmp_path / "net.pt2"
     torch.export.save(export(module, torch.randn(T, N, I)), path)
-    assert expect_equal(path, module).network.name == "net" and inspect_model(path).refusal == ""
+    assert equals(path, module, torch.randn(T, N, I)).network.name == "net"
+    assert inspect_model(path).refusal == ""
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
@@ -84,25 +74,7 @@ def test_cell(kind):
     cell = getattr(nn, f"{kind}Cell")(I, H)
     x, h = torch.randn(N, I), torch.zeros(N, H)
     state = (h, h) if kind == "LSTM" else h
-    with torch.no_grad():
-        expected = cell(x, state)
-    expected = expected[0] if kind == "LSTM" else expected
-    y = run_float(read_model(export(cell, x, state)).network, x.numpy()[None]).y[0]
-    np.testing.assert_allclose(y, expected.numpy(), atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("tail", "words"),
-    [
-        (lambda m, x: m.celu(m.rnn(x)[0]), "celu 'celu', which reads 'lstm'"),
-        (lambda m, x: torch.softmax(m.rnn(x)[0], 0), "softmax 'softmax' works along axis 0"),
-        (lambda m, x: m.rnn(x, (m.start.tanh(), m.start))[0], "differs from sequence to sequence"),
-        (lambda m, x: torch.relu(x), "but there is none in it; it has relu"),
-    ],
-)
-def test_refused_by_name(tail, words):
-    parts = {"rnn": nn.LSTM(I, H), "celu": nn.CELU(), "start": nn.Parameter(torch.rand(1, N, H))}
-    assert words in inspect_model(export(nets.Net(tail, **parts), torch.randn(T, N, I))).refusal
+    equals(export(cell, x, state), lambda steps: cell(steps[0], state), x[None])
 
 
 def test_end_and_beginning_are_chosen_by_name():
@@ -166,10 +138,7 @@ TENSORS = [
     (lambda t: meta(t)["strides"].__setitem__(0, {"as_int": 500}), "goes beyond its data"),
     (lambda t: meta(t)["strides"].__setitem__(0, {"as_int": -5}), "goes beyond its data"),
     (lambda t: meta(t)["storage_offset"].update(as_int=10**30), "goes beyond its data"),
-    (
-        lambda t: meta(t).update(sizes=[{"as_int": 10**6}] * 2, strides=[{"as_int": 0}] * 2),
-        "elements that a",
-    ),
+    (lambda t: meta(t).update(sizes=[{"as_int": 10**6}] * 2, strides=[{"as_int": 0}] * 2), "elements that a"),
     (lambda t: meta(t).update(sizes=[{"as_int": 8}, {"as_int": 15}]), "tensor 'weight_ih_l0' must have"),
     (lambda t: meta(t).update(sizes=[{"as_int": 1}] * 40), "is damaged"),
     (lambda t: meta(t).update(dtype=35), "of a type that is not read"),
@@ -182,10 +151,7 @@ GRAPHS = [
     (lambda t: argument(t, "lstm", "num_layers").update(as_int=10**9), "which do not fit its layers"),
     (lambda t: argument(t, "lstm", "num_layers").update(as_int=0), "which do not fit its layers"),
     (lambda t: argument(t, "lstm", "params")["as_tensors"].pop(), "which do not fit its layers"),
-    (
-        lambda t: argument(t, "linear", "weight").update(as_tensor={"name": "nobody"}),
-        "is damaged (KeyError",
-    ),
+    (lambda t: argument(t, "linear", "weight").update(as_tensor={"name": "nobody"}), "is damaged (KeyError"),
     (lambda t: argument(t, "linear", "input").update(as_tensor={"name": "linear"}), "is damaged"),
     (lambda t: operators(t)[-1].update(target="torch.ops.aten.load.default"), "load 'fc', which reads"),
     (lambda t: operators(t)[-1].update(target="os.system"), "which reads"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.lazy import F, Lazy, nets, nn, torch
 from support.refusals import named_begins, refused
-from support.torch_forms import in_form
+from support.torch_forms import equals, in_form
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
 from rtlstm.sim.reference import run_float
@@ -16,6 +16,7 @@ from rtlstm.spec.network import Bidirectional
 
 rnn, splits = Lazy("torch.nn.utils.rnn"), Lazy("rtlstm.gen.frontends.torch.split")
 scripted = Lazy("support.scripted_nets")
+pytestmark = pytest.mark.usefixtures("read_here")
 I, H = 3, 4  # noqa: E741
 
 
@@ -27,14 +28,9 @@ def net(forward, kind="Net", **modules):
     return found.double().eval()
 
 
-def equal(module, x, expected=None):
-    """Read the module and compare every step with what it gives; return the network."""
-    if expected is None:
-        with torch.no_grad():
-            expected = module(x)
-    network = read_model(module).network
-    np.testing.assert_allclose(run_float(network, x.numpy()).y, expected.numpy(), atol=1e-9)
-    return network
+def equal(module, *inputs):
+    """Read the module and compare what it gives; return what was read."""
+    return equals(module, module, *inputs, atol=1e-9)
 
 
 def steps(*shape):
@@ -86,54 +82,67 @@ def test_residuals(name):
         pair=nn.Linear(H, 2),
         wide=nn.Linear(2 * H, 3),
     )
-    network = equal(module, steps())
+    network = equal(module, steps()).network
     assert [read.back for layer in network.layers for read in layer.sources[1:]] == skips
 
 
-MISTAKEN = {
-    "reversed_output": (lambda m, x: m.narrow(x.transpose(0, 1))[0] + x, "axes"),
-    "transposed features": (lambda m, x: m.narrow(x)[0] + x.transpose(1, 2), "axes"),
-    "joined": (
-        lambda m, x: torch.cat([x.transpose(0, 1), m.narrow(x)[0]], 2),
-        "joins tensors of different axes",
-    ),
-    "both ways behind": (
+def padded(m, x, lengths):
+    z = m.lstm(x)[0]
+    packed = rnn.pack_padded_sequence(z, lengths, enforce_sorted=False)
+    return z, rnn.pad_packed_sequence(m.second(packed)[0])[0]
+
+
+def not_statistics(m, x):
+    """RevIN: statistics of the whole sequence are outside, and so is all that is computed of them."""
+    up = m.up((x - x.mean(0, keepdim=True)) / torch.sqrt(x.var(0, keepdim=True) + 1e-5))
+    return m.second(torch.tanh(up))[0] + up
+
+
+MERGED = "Linear 'head' must read whole feature vectors, but view"
+CELL = "GRUCell 'cell' must read every step of a sequence"  # It begins in the state of the step before.
+MISTAKEN = [
+    (lambda m, x: m.narrow(x.transpose(0, 1))[0] + x, "axes"),
+    (lambda m, x: m.narrow(x)[0] + x.transpose(1, 2), "axes"),
+    (lambda m, x: torch.cat([x.transpose(0, 1), m.narrow(x)[0]], 2), "joins tensors of different axes"),
+    (
         lambda m, x: m.both((lambda y: m.second(y)[0] + y)(m.lstm(x)[0]))[0],
         "LSTM 'both' goes through sequences from their end, behind",
     ),
-}
+    (lambda m, x: m.second(m.one(x))[0] + m.two(x), "Embedding 'two' computes it of the input"),
+    (lambda m, x: m.head(m.gru(x)[1].view(-1, H)), MERGED),
+    (lambda m, x: m.head(m.gru(x)[1].view(2, 2, H)), MERGED),
+    (lambda m, x: m.head(m.gru(x)[1].view(4, H)), MERGED),
+    (lambda m, x: m.cell(m.gru(x)[1][-1]), CELL),
+    (lambda m, x: m.cell(m.gru(x)[0][-1]), CELL),
+    (lambda m, x: m.cell(m.gru(x)[0][0]), CELL),
+    (
+        lambda m, x: (lambda y: m.head(torch.cat([y[-1, :, 2:], y[0, :, :2]], 1)))(m.both(m.lstm(x)[0])[0]),
+        "joins tensors of different axes",
+    ),
+    (lambda m, x: m.second(m.lstm(x)[0][0])[0], "LSTM 'second' must read axes \\(T, N, F\\)"),
+    (
+        not_statistics,
+        "'up' stays outside of the core .mean 'mean' reduces axis 0 of the model's input.; to end",
+    ),
+    # An argument that is not read.
+    (lambda m, x: m.lstm(x)[1][0].sum(0, dtype=torch.int32), "sum 'sum_1': dtype=.* is not supported"),
+    (lambda m, x: m.lstm(x)[1][0].sum(0, weights=2.0), "sum 'sum_1': weights=.* is not supported"),
+]
 
 
-@pytest.mark.parametrize("name", MISTAKEN)
-def test_residuals_that_are_refused(name):
-    forward, words = MISTAKEN[name]
-    module = net(
-        forward,
-        lstm=nn.LSTM(I, H),
-        second=nn.LSTM(H, H),
-        third=nn.LSTM(H, H),
-        narrow=nn.LSTM(I, I),
-        both=nn.LSTM(H, 2, bidirectional=True),
-    )
-    refused(module, words)
+@pytest.mark.parametrize(("forward", "words"), MISTAKEN)
+def test_flows_that_are_refused(forward, words):
+    parts = {"lstm": nn.LSTM(I, H), "second": nn.LSTM(H, H), "narrow": nn.LSTM(I, I), "gru": nn.GRU(I, H, 2)}
+    parts |= {"both": nn.LSTM(H, 2, bidirectional=True), "head": nn.Linear(H, 2), "cell": nn.GRUCell(H, 2)}
+    parts |= {"one": nn.Embedding(5, H), "two": nn.Embedding(5, H), "up": nn.Linear(I, H)}
+    refused(net(forward, **parts), words)
 
 
-@pytest.mark.parametrize("first", ["padded", "other"])
-def test_sums_with_padded_sequences_stay_padded(first):
-    def forward(m, x, lengths):
-        z = m.lstm(x)[0]
-        packed = nn.utils.rnn.pack_padded_sequence(z, lengths, enforce_sorted=False)
-        y, _ = nn.utils.rnn.pad_packed_sequence(m.second(packed)[0])
-        return m.third(y + z if first == "padded" else z + y)[0]
-
-    module = net(forward, "LengthsNet", lstm=nn.LSTM(I, H), second=nn.LSTM(H, H), third=nn.LSTM(H, H))
+@pytest.mark.parametrize("order", [1, -1])
+def test_sums_with_padded_sequences_stay_padded(order):
+    module = net(lambda m, x, lengths: m.third(torch.add(*padded(m, x, lengths)[::order]))[0], "LengthsNet",
+                 lstm=nn.LSTM(I, H), second=nn.LSTM(H, H), third=nn.LSTM(H, H))  # fmt: skip
     refused(module, "padded")
-
-
-def test_two_embeddings_are_two_inputs():
-    module = net(lambda m, x: m.lstm(m.one(x))[0] + m.two(x), one=nn.Embedding(5, H), two=nn.Embedding(5, H),
-                 lstm=nn.LSTM(H, H))  # fmt: skip
-    refused(module, "Embedding 'two' computes it of the input")
 
 
 def _joined_states(h, layers):
@@ -155,10 +164,7 @@ def test_final_states_of_both_directions(how, layers):
         return m.head(_joined_states(m.lstm(x)[1][0], layers)[how]()).sigmoid()
 
     module = net(forward, lstm=nn.LSTM(I, H, layers, bidirectional=True), head=nn.Linear(2 * H, 2))
-    x = steps()
-    result = read_model(module)
-    with torch.no_grad():
-        np.testing.assert_allclose(run_float(result.network, x.numpy()).y[-1], module(x).numpy(), atol=1e-9)
+    result = equal(module, steps())
     assert result.network.layers[-2].backward.reversed_output
     assert any("use its last" in note for note in result.report.notes)
 
@@ -180,40 +186,8 @@ ENDS = {
 @pytest.mark.parametrize("how", ENDS)
 def test_ends_of_both_directions(how):
     parts = {"gru": nn.GRU(I, H, bidirectional=True), "head": nn.Linear(2 * H, 2)}
-    module = net(
-        lambda m, x: (lambda r: ENDS[how](m, r[0], r[1]))(m.gru(x)),
-        two=nn.GRU(2 * H, H, 2),
-        fc=nn.Linear(H, 2),
-        **parts,
-    )
-    x = steps()
-    network = read_model(module).network
-    np.testing.assert_allclose(run_float(network, x.numpy()).y[-1], module(x).detach().numpy(), atol=1e-9)
-
-
-@pytest.mark.parametrize("shape", [(-1, H), (2, 2, H), (4, H)])
-def test_final_states_of_layers_that_are_merged_are_refused(shape):
-    module = net(lambda m, x: m.head(m.gru(x)[1].view(shape)), gru=nn.GRU(I, H, 2), head=nn.Linear(H, 2))
-    refused(module, "Linear 'head' must read whole feature vectors, but view")
-
-
-@pytest.mark.parametrize("taken", [lambda y, h: h[-1], lambda y, h: y[-1], lambda y, h: y[0]])
-def test_one_step_read_by_a_cell_is_refused(taken):
-    """The core runs a cell at every step, from the state of the step before."""
-    module = net(lambda m, x: m.cell(taken(*(m.gru(x)[at] for at in range(2)))), gru=nn.GRU(I, H),
-                 cell=nn.GRUCell(H, 2))  # fmt: skip
-    refused(module, "GRUCell 'cell' must read every step of a sequence")
-
-
-def test_ends_that_are_no_final_states_are_refused():
-    module = net(lambda m, x: (lambda y: m.head(torch.cat([y[-1, :, H:], y[0, :, :H]], 1)))(m.lstm(x)[0]),
-                 lstm=nn.LSTM(I, H, bidirectional=True), head=nn.Linear(2 * H, 2))  # fmt: skip
-    refused(module, "joins tensors of different axes")
-
-
-def test_one_step_read_as_a_sequence_is_refused():
-    module = net(lambda m, x: m.second(m.lstm(x)[0][0])[0], lstm=nn.LSTM(I, H), second=nn.LSTM(H, H))
-    refused(module, "LSTM 'second' must read axes \\(T, N, F\\)")
+    parts |= {"two": nn.GRU(2 * H, H, 2), "fc": nn.Linear(H, 2)}
+    equal(net(lambda m, x: (lambda r: ENDS[how](m, r[0], r[1]))(m.gru(x)), **parts), steps())
 
 
 def test_final_states_beside_the_output_are_the_drivers():
@@ -252,11 +226,8 @@ def test_embedding_is_the_hosts():
         gru=nn.GRU(I, H, batch_first=True),
         head=nn.Linear(H, 2),
     )
-    words = torch.randint(0, 11, (2, 6))
-    result = read_model(module)
+    result = equal(module, torch.randint(0, 11, (2, 6)))
     (table,) = result.embeddings
-    y = run_float(result.network, table(words.numpy()).swapaxes(0, 1)).y
-    np.testing.assert_allclose(y.swapaxes(0, 1), module(words).detach().numpy(), atol=1e-9)
     assert result.report.input == "the output of table"
     assert any("Embedding 'table' is looked up before the network" in note for note in result.report.notes)
     for wrong in ([11], [-1], [0.5]):
@@ -354,18 +325,9 @@ def test_softmax_of_one_of_several_outputs_is_of_its_part(tmp_path):
 def test_arguments_by_numpys_names():
     """PyTorch takes them; none of them may be left out without a word."""
     halves = net(lambda m, x: torch.chunk(m.lstm(x)[0], 2, axis=-1)[1], lstm=nn.LSTM(I, H))
-    assert equal(halves, steps()).outputs == H // 2
+    assert equal(halves, steps()).network.outputs == H // 2
     last = net(lambda m, x: m.pair(m.lstm(x)[1][0].squeeze(axis=0)), lstm=nn.LSTM(I, H), pair=nn.Linear(H, 2))
-    x = steps()
-    np.testing.assert_allclose(
-        run_float(read_model(last).network, x.numpy()).y[-1], last(x).detach(), atol=1e-9
-    )
-
-
-def test_an_argument_that_is_not_read_is_refused():
-    for wrong in ({"dtype": torch.int32}, {"weights": 2.0}):
-        module = net(lambda m, x, wrong=wrong: m.lstm(x)[1][0].sum(0, **wrong), lstm=nn.LSTM(I, H))
-        refused(module, f"sum 'sum_1': {next(iter(wrong))}=.* is not supported")
+    equal(last, steps())
 
 
 def slope(module, x):
@@ -385,9 +347,7 @@ def test_prelu(forward, slopes):
     modules = {"up": nn.Linear(I, H), "lstm": nn.LSTM(H, H, batch_first=True), "narrow": nn.Linear(H, 2)}
     module, x = net(forward, **modules, slope=nn.PReLU(slopes)), steps(2, 5, I)
     module.slope.weight.data = torch.linspace(0.3, 1.4, slopes, dtype=torch.float64)
-    expected = module(x).detach().swapaxes(0, 1)
-    network = read_model(module).network
-    np.testing.assert_allclose(run_float(network, x.numpy().swapaxes(0, 1)).y, expected.numpy(), atol=1e-9)
+    equal(module, x)
 
 
 def test_a_mask_on_parts_of_the_input():
@@ -414,19 +374,6 @@ def test_a_constant_output_is_noted():
     x = steps()
     expected = module(x)["mean"].detach().numpy()
     np.testing.assert_allclose(run_float(found.network, x.numpy()).y, expected, atol=1e-9)
-
-
-def test_a_refusal_says_what_stays_outside_and_why():
-    """RevIN: statistics of the whole sequence are outside, and so is all that is computed of them."""
-
-    def forward(m, x):
-        up = m.up((x - x.mean(0, keepdim=True)) / torch.sqrt(x.var(0, keepdim=True) + 1e-5))
-        return m.lstm(torch.tanh(up))[0] + up
-
-    module = net(forward, up=nn.Linear(I, H), lstm=nn.LSTM(H, H))
-    refused(
-        module, "'up' stays outside of the core .mean 'mean' reduces axis 0 of the model's input.; to end"
-    )
 
 
 def test_a_state_that_the_start_of_an_episode_clears_is_split_off():
@@ -459,9 +406,7 @@ def test_weight_norm_of_an_exported_program(norm, dim):
         program = torch.export.export(module, (x,))
         decomposed = program.run_decompositions()
     for each in (program, decomposed):
-        network = read_model(each).network
-        assert network.inputs == I
-        np.testing.assert_allclose(run_float(network, x.numpy()).y, module(x).detach().numpy(), atol=1e-9)
+        assert equals(each, module, x, atol=1e-9).network.inputs == I
     assert read_model(program).network.layers[0].name == "up"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.lazy import nets, nn, torch
 from support.no_logic import no_logic
-from support.torch_forms import in_form
+from support.torch_forms import equals, in_form
 from typer.testing import CliRunner
 
 from rtlstm.cli.main import app
@@ -57,11 +57,8 @@ def data(seed: int = 1) -> Any:
     return torch.randn(STEPS, BATCH, I, generator=torch.Generator().manual_seed(seed))
 
 
-def check(result: Any, module: Any, batch: int = BATCH) -> None:
-    x = data()[:, :batch]
-    wanted = module(x).detach().numpy()
-    found = run_float(result.network, x.double().numpy(), result.initial_state_of(batch)).y
-    np.testing.assert_allclose(found, wanted, atol=1e-6)
+def check(source: Any, module: Any, batch: int = BATCH) -> None:
+    result = equals(source, module, data()[:, :batch], atol=1e-6)
     assert any("in a state that was learned" in note for note in result.report.notes)
 
 
@@ -80,30 +77,27 @@ KINDS = {
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
 def test_learned_state_is_read(options: dict[str, Any]) -> None:
     module = learned(**options)
-    check(read_model(module), module)
+    check(module, module)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_learned_state_in_every_form(form: str) -> None:
     module = learned(form=form)
-    check(read_model(module), module)
+    check(module, module)
 
 
 def test_learned_state_of_exported_files(tmp_path: Path) -> None:
     """Of TorchScript, which is read in a process of its own, and of an exported program."""
     module = learned()
-    check(read_model(in_form("trace", module, (data(),), tmp_path)), module)
-    check(read_model(in_form("exported", module, (data(),), tmp_path, saved=False)), module)
+    check(in_form("trace", module, (data(),), tmp_path), module)
+    check(in_form("exported", module, (data(),), tmp_path, saved=False), module)
 
 
 def test_a_cells_learned_state() -> None:
     torch.manual_seed(0)
     parts = {"cell": nn.GRUCell(I, H), "h0": nn.Parameter(torch.randn(1, H))}
     module, x = nets.Net(lambda m, x: m.cell(x, m.h0.expand(x.shape[0], -1)), **parts).eval(), data()[0]
-    result = read_model(module)
-    wanted = module(x).detach().numpy()
-    found = run_float(result.network, x[None].double().numpy(), result.initial_state_of(BATCH)).y
-    np.testing.assert_allclose(found[0], wanted, atol=1e-6)
+    equals(module, lambda steps: module(steps[0]), x[None], atol=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +248,7 @@ def test_a_layer_that_the_reader_makes_anew_keeps_its_state(monkeypatch: pytest.
     monkeypatch.setattr(Flow, "network", lambda *given: deepcopy(made(*given)))
     module = learned(bidirectional=True)
     module.call = lambda m, x: (lambda y: y[..., :H] + y[..., H:])(begun(m, x))
-    check(read_model(module), module)
+    check(module, module)
 
 
 @pytest.mark.parametrize("options", [{"num_layers": 2}, {"bidirectional": True}])

@@ -16,6 +16,7 @@ from rtlstm.spec.errors import ConfigurationError, InputError, ModelError
 from rtlstm.spec.layout import windows
 from rtlstm.spec.manifest import Manifest
 
+pytestmark = pytest.mark.usefixtures("read_here")
 INPUTS, H, T, N = 3, 5, 12, 4
 
 
