@@ -285,8 +285,8 @@ class Graph(Wiring[Node]):
     integer_rows: IntegerRows = field(default_factory=IntegerRows)
     offered: Registry[Any] | None = None
     """Operators of other packages, by the names that nodes give them."""
-    unrolled: bool = False
-    """Whether loops over the steps were gone through a few times alone: they must be read as loops."""
+    unrolled: int = 0
+    """Steps of loops that were gone through in place of all: they must be read as loops; 0 if all were."""
     results: Sequence[str] = ()
     """The model's results in order, of which two may be one output; empty for the outputs."""
     axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -245,7 +245,10 @@ def join_loops(graph: Graph) -> tuple[Graph, tuple[str, ...], tuple[ModelError, 
     if graph.unrolled and not notes:
         needed = [graph.nodes[at] for at in sorted(graph.ancestors(graph.outputs))]
         refused = [str(node.attributes["why"]) for node in needed if node.operator == "refused"]
-        alone = "it has a loop whose steps read nothing of each other; give the module whole tensors instead"
+        alone = (
+            "it has a loop whose steps read nothing of each other, or that leaves steps out; give the module "
+            "whole tensors instead, such as x[:, ::2]"
+        )
         raise ModelError([*refused, *map(str, problems), alone][0])
     nodes = [_refusing(node) if node.attributes.get("loop") else node for node in graph.nodes]
     known = [each for each in problems if isinstance(each, LoopError)]
@@ -468,6 +471,13 @@ class _Unrolled:
                         "counterpart; export the model with a longer sequence"
                     )
         self._begin()
+        for source in self.sources:
+            (whole,) = self.graph.shape(source)[self.axis : self.axis + 1] or (None,)
+            if (self.graph.unrolled or whole or len(self.steps)) != len(self.steps):
+                raise LoopError(
+                    f"it takes the first {len(self.steps)} steps of {source!r} alone, but the core computes "
+                    "all that it is given; take the limit out of the model, and give the core no more steps"
+                )
         return self._replaced()
 
     # Step by step

@@ -43,8 +43,7 @@ Step = tuple[str, tuple[Any, ...], dict[str, Any]]
 
 def find(operation: str) -> Operation | None:
     """What translates an operation; None for one that is not known."""
-    name = functions("torch").get(operation)
-    if operation in OPERATIONS or name is None:
+    if operation in OPERATIONS or (name := functions("torch").get(operation)) is None:
         return OPERATIONS.get(operation)
     definition = ACTIVATIONS[name]
     names = definition.torch.parameters if definition.torch else ()

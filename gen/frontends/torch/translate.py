@@ -19,8 +19,11 @@ from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import Budget
 
-FEW_STEPS: Final = 4
-"""Steps of a loop that are gone through to tell what each computes: the second to the last must be alike."""
+FEW_STEPS: Final = 64
+"""Steps of a loop that are gone through to tell what each computes: the second to the last must be alike.
+
+Two would tell it, but a module may do something else in a later one, as ``if t > 10: break`` does.
+"""
 
 
 class Few(int):
@@ -518,7 +521,7 @@ class Translator:
             names=called,
             integer_rows=report.integer_rows,
             results=[str(each) for each in found],
-            unrolled=self.unrolled,
+            unrolled=FEW_STEPS if self.unrolled else 0,
         )
 
     def _note_constants(self, results: Any, names: Mapping[str, Any], report: ReportBuilder) -> None:

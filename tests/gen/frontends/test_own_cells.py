@@ -444,6 +444,34 @@ def test_other_numbers_of_a_step_are_refused_and_may_be_a_feature() -> None:
     assert read_model(step(given, number=nn.Linear(1, 5))).network.layers[0].inputs == 4
 
 
+LIMIT = r"takes the first \d+ steps of .* alone, but the core computes .*; take the limit out of the model"
+FOLLOWS = "has nothing that computes of its tensors what .* computes in step 1"
+
+
+@pytest.mark.parametrize("form", ["live", "exported"])
+@pytest.mark.parametrize(("late", "words"), [
+    (lambda net, t, new: None if t > 10 else new, LIMIT),
+    (lambda net, t, new: new * 0 if t == 9 else new, FOLLOWS),
+    (lambda net, t, new: new * 0.5 if t % 8 == 5 else new, FOLLOWS),
+    (lambda net, t, new: new if t < 10 else net.other(new), FOLLOWS),
+    (lambda net, t, new: new + min(t, 10), "another constant in step 11 .* as a feature of x"),
+    (lambda net, t, new: new + t // 8, "another constant in step 8 .* as a feature of x"),
+])  # fmt: skip
+def test_what_differs_in_a_late_step_is_refused(late: Any, words: str, form: str, tmp_path: Path) -> None:
+    def call(net: Any, x: Any) -> Any:
+        h, results = x.new_zeros(x.shape[1], 5), []
+        for t in range(x.shape[0]):
+            new = late(net, t, torch.tanh(net.w(x[t]) + 0.5 * h))
+            if new is None:
+                break
+            h = new
+            results.append(h)
+        return torch.stack(results)
+
+    module = step(call, other=nn.Linear(5, 5))
+    refused(in_form(form, module, (torch.zeros(15, 2, 3),), tmp_path), words)
+
+
 def test_a_loop_over_something_else_is_refused_and_one_over_all_steps_is_read() -> None:
     def loop(net: Any, x: Any, count: Any) -> Any:
         return over(x, lambda t, h: torch.tanh(net.w(x[t]) + 0.5 * h), count)
@@ -452,6 +480,13 @@ def test_a_loop_over_something_else_is_refused_and_one_over_all_steps_is_read() 
     refused(step(lambda net, x: loop(net, x, x.shape[0] - 1)), words)
     refused(step(lambda net, x: loop(net, x, x.shape[2])), words)
     alone = step(lambda net, x: torch.stack([net.w(x[t]) for t in range(x.shape[0])]))
-    refused(alone, "it has a loop whose steps read nothing of each other; give the module whole tensors")
+    refused(
+        alone, "it has a loop whose steps read nothing of each other, or .*; give the module whole tensors"
+    )
+    refused(
+        step(lambda net, x: loop(net, x, range(0, x.shape[0], 2))),
+        r"or that leaves steps out; .* x\[:, ::2\]",
+    )
+    assert read_model(step(lambda net, x: loop(net, x[::2], x[::2].shape[0]))).network.layers[0].units == 5
     assert read_model(step(lambda net, x: net.w(x))).network.layers[0].outputs == 5
     assert read_model(step(lambda net, x: loop(net, x, x.shape[0]))).network.layers[0].units == 5
