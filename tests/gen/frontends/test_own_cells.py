@@ -33,6 +33,8 @@ KINDS = {
     "Coupled": ["custom", "dense"],
     "Spiking": ["custom"],
     "Averaged": ["custom", "lstm", "dense"],
+    "ResetBefore": ["gru"],
+    "MinimalGated": ["gru"],
     "LayerNormLstm": ["lstm", "dense"],
     "NormOfSums": ["lstm"],
     "KeptBehind": ["lstm", "dense"],
@@ -258,6 +260,12 @@ def reset_inside(net: Any, x: Any, h: Any) -> Any:
     return h, h
 
 
+def clamped(net: Any, x: Any, h: Any) -> Any:
+    z = torch.sigmoid(net.w(x))
+    h = (z * h + (1 - z) * torch.relu(net.w(2 * x) + net.u(torch.sigmoid(net.v(h)) * h))).clamp(max=9.0)
+    return h, h
+
+
 def five_rows(net: Any, x: Any, h: Any) -> Any:
     h = torch.tanh(sum([net.w(x) * net.w(2 * x), net.w(3 * x) * net.w(4 * x), net.w(5 * x) * h]))
     return h, h
@@ -272,6 +280,7 @@ def normed(net: Any, x: Any, h: Any) -> Any:
     ("call", "words"),
     [
         (reset_inside, "which is computed of the old state in the same step"),
+        (clamped, "which is computed of the old state in the same step"),
         (five_rows, "it needs more than 4 rows of a unit"),
         (normed, "has no place in a cell"),
     ],
