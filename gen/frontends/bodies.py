@@ -6,6 +6,7 @@ that depend on each other become one layer; one that reads only others' new valu
 theirs. What the model makes of new states alone stays behind the layers.
 """
 
+import contextlib
 import functools
 import itertools
 import operator
@@ -25,8 +26,9 @@ from rtlstm.gen.frontends.layers import DENSE, WEIGHTED
 from rtlstm.gen.frontends.recurrent import reset_advice
 from rtlstm.spec.activations.functions import RELU, SIGMOID, ActivationFunction
 from rtlstm.spec.cells.description import DEFAULT_CELL_RANGE, MAX_GATES, CellBuilder, Term
+from rtlstm.spec.cells.evaluate import Reals, evaluate
 from rtlstm.spec.errors import ConfigurationError, ModelError
-from rtlstm.spec.network import Custom, Lstm
+from rtlstm.spec.network import Custom, Gru, Lstm
 
 _MOST_NODES: Final = 400
 """Largest number of nodes of a step."""
@@ -53,6 +55,10 @@ class _Gate:
     of_x: dict[str, Floats]
     of_h: Floats | None
     bias: Floats
+
+    def times(self, number: float) -> "_Gate":
+        of_x = {key: number * each for key, each in self.of_x.items()}
+        return _Gate(of_x, None if self.of_h is None else number * self.of_h, number * self.bias)
 
     def equals(self, other: "_Gate") -> bool:
         both = ({**one.of_x, "": one.of_h, " ": one.bias} for one in (self, other))
@@ -103,6 +109,19 @@ class CellReader:
 
     def layer(self, name: str, result: Term) -> tuple[Custom, Names]:
         """The layer whose results are a value, and the tensors that it reads side by side."""
+        w_ih, w_hh, bias, sources = self.rows()
+        layer = Custom(
+            name=name,
+            cell=self.builder.build("cell", result),
+            w_ih=w_ih,
+            w_hh=w_hh if any(gate.of_h is not None for gate in self.gates) else None,
+            bias=bias,
+            parameters=np.stack(self.columns, axis=1) if self.columns else None,
+        )
+        return layer, sources
+
+    def rows(self) -> tuple[Floats, Floats, Floats, Names]:
+        """The rows of all gates: of what the layer reads, of h, and their bias; and what it reads."""
         if not any(gate.of_x for gate in self.gates):
             self._read_nothing()
         sources = dict.fromkeys(key for gate in self.gates for key in gate.of_x)
@@ -116,15 +135,30 @@ class CellReader:
             ]
             w_ih.append(np.concatenate(blocks, axis=1))
             w_hh.append(np.zeros((self.units, self.units)) if gate.of_h is None else gate.of_h)
-        layer = Custom(
-            name=name,
-            cell=self.builder.build("cell", result),
-            w_ih=np.concatenate(w_ih),
-            w_hh=np.concatenate(w_hh) if any(gate.of_h is not None for gate in self.gates) else None,
-            bias=np.concatenate([gate.bias for gate in self.gates]),
-            parameters=np.stack(self.columns, axis=1) if self.columns else None,
-        )
-        return layer, tuple(sources)
+        bias = np.concatenate([gate.bias for gate in self.gates])
+        return np.concatenate(w_ih), np.concatenate(w_hh), bias, tuple(sources)
+
+    def matched(
+        self, result: Term, count: int, formula: Callable[..., Floats]
+    ) -> list[tuple[_Gate, ActivationFunction]] | None:
+        """So many gates, and the functions of which a formula of h and their values gives a result, in order.
+
+        A gate is negated where that fits: 1 - sigmoid(x) is sigmoid(-x).
+        """
+        cell = self.builder.build("step", result)
+        of = {step.args[0]: step.function for step in cell.steps if step.function is not None}
+        functions = {cell.steps[at].index: each for at, each in of.items() if cell.steps[at].kind == "gate"}
+        if not len(functions) == cell.gates == count or cell.parameters:
+            return None
+        h, *gates = np.random.default_rng(0).normal(size=(1 + count, 200)) * np.geomspace(0.1, 1e6, 200)
+        wanted = evaluate(Reals(cell), gates, h)[cell.result]
+        for order in itertools.permutations(range(count)):
+            for signs in itertools.product((1.0, -1.0), repeat=count):
+                chosen = list(zip(order, signs, strict=True))
+                values = [functions[at](sign * gates[at]) for at, sign in chosen]
+                if np.allclose(formula(h, *values), wanted):
+                    return [(self.gates[at].times(sign), functions[at]) for at, sign in chosen]
+        return None
 
     def _read_nothing(self) -> None:
         """Read an input times zeros: a layer has an input, but states that count read none."""
@@ -660,6 +694,8 @@ class _Group:
                 why = error
             else:
                 return self._with_node(*cell)
+        if (gru := self._gru()) is not None:
+            return self._with_node(*gru, self.new, "")
         for blocks in self._blocks():
             widths = [self.size(kept) for _, _, kept in blocks]
             try:
@@ -668,6 +704,49 @@ class _Group:
                 why = error
         named = " and ".join(map(repr, self.old))
         raise ModelError(f"the step that makes the new value of the state {named} is no cell: {why}")
+
+    def _gru(self) -> tuple[Gru, Names] | None:
+        """A GRU whose candidate's matrix multiplies r * h, and what it reads, if the step is one.
+
+        Its formulas are known by their values, with r * h as one more input.
+        """
+        if len(self.old) > 1 or not self._is_cut(self.new):
+            return None
+        for node in self.graph.nodes:
+            left = node.outputs[0]
+            if node.operator != "mul" or self.old[0] not in map(self.forms.behind, node.inputs):
+                continue
+            readers = [
+                CellReader(
+                    Forms(self.graph, self.states), self.old, self.old, self.moving - {left}, self.sizes
+                )
+                for _ in range(3)
+            ]
+            step, reset, whole = readers
+            step.forms.opaque = {left}
+            with contextlib.suppress(ModelError, ConfigurationError):
+                found = step.matched(step.term(self.new), 2, lambda h, z, n: z * h + (1.0 - z) * n)
+                before = reset.matched(reset.term((left,)), 1, lambda h, r: r * h)
+                if not found or not before or found[0][1] != before[0][1]:
+                    continue
+                (z, gate), (n, candidate) = found
+                of_x = dict(n.of_x)
+                if left in z.of_x or left not in of_x or n.of_h is not None:
+                    continue
+                whole.gates = [before[0][0], z, _Gate(of_x, of_x.pop(left), n.bias)]
+                w_ih, w_hh, bias, sources = whole.rows()
+                layer = Gru(
+                    name=self._label(self.new[0]),
+                    w_ih=w_ih,
+                    w_hh=w_hh,
+                    bias_ih=bias,
+                    bias_hh=np.zeros_like(bias),
+                    gate=gate,
+                    candidate=candidate,
+                    reset_after=False,
+                )
+                return layer, sources
+        return None
 
     def _attempts(self) -> Iterator[tuple[Names, Names, Names]]:
         """What to try: the states that the cell keeps, those that are h, and the results of the layer."""
@@ -766,7 +845,12 @@ class _Group:
         return tensor if node is None else node.label
 
     def _with_node(
-        self, layer: Custom | Lstm, sources: Names, results: Names, kept: str, widths: Sequence[int] = ()
+        self,
+        layer: Custom | Gru | Lstm,
+        sources: Names,
+        results: Names,
+        kept: str,
+        widths: Sequence[int] = (),
     ) -> tuple[Graph, str]:
         graph, made = self.graph, list[Node]()
         maker = graph.producer(results[0])

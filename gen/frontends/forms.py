@@ -376,7 +376,7 @@ def flat_step(graph: Graph, states: Mapping[str, str]) -> Graph:
     """
     try:
         return _Flat(graph, states).graph()
-    except (_NotFlatError, ValueError):
+    except (_NotFlatError, IndexError, ValueError):
         return graph
 
 

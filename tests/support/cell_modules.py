@@ -197,6 +197,31 @@ class NormOfSums(LayerNormLstm):
         return h, (h, c)
 
 
+class ResetBefore(nn.Module):
+    """A GRU as in its first paper: the candidate's matrix multiplies r * h."""
+
+    states, inputs = (UNITS,), INPUTS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.z, self.r, self.new = (nn.Linear(INPUTS + UNITS, UNITS) for _ in range(3))
+
+    def forward(self, x, h):
+        both = torch.cat([x, h], 1)
+        z, r = torch.sigmoid(self.z(both)), torch.sigmoid(self.r(both))
+        h = (1 - z) * h + z * torch.tanh(self.new(torch.cat([r * h, x], 1)))
+        return h, h
+
+
+class MinimalGated(ResetBefore):
+    """One gate is both."""
+
+    def forward(self, x, h):
+        f = torch.sigmoid(self.z(torch.cat([x, h], 1)))
+        h = h + f * (torch.tanh(self.new(torch.cat([x, f * h], 1))) - h)
+        return h, h
+
+
 class PeakAndMean(nn.Module):
     """It reads a running mean and a peak of its h: three states of three formulas."""
 
@@ -449,7 +474,17 @@ CELLS = {
     each.__name__: each
     for each in (
         *(MinGru, MinLstm, StateSpace, Complex, IndRnn, Sru, Coupled, Spiking, Averaged),
-        *(LayerNormLstm, NormOfSums, KeptBehind, PeakAndMean, Integrating, SLstm, TimeMix),
+        *(
+            ResetBefore,
+            MinimalGated,
+            LayerNormLstm,
+            NormOfSums,
+            KeptBehind,
+            PeakAndMean,
+            Integrating,
+            SLstm,
+            TimeMix,
+        ),
         *(Selective, Einsum, MatrixMemory, LogMinGru, LogMinLstm),
     )
 }

@@ -34,6 +34,8 @@ KINDS = {
     "Coupled": ["custom", "dense"],
     "Spiking": ["custom"],
     "Averaged": ["custom", "lstm", "dense"],
+    "ResetBefore": ["gru"],
+    "MinimalGated": ["gru"],
     "LayerNormLstm": ["lstm", "dense"],
     "NormOfSums": ["lstm"],
     "KeptBehind": ["lstm", "dense"],
@@ -65,9 +67,9 @@ def data(module: Any, steps: int = STEPS) -> Any:
 
 
 def over(x: Any, new: Any, count: Any = None) -> Any:
-    """A loop over the steps; ``new`` makes the state of a step of its number and the state before it."""
+    """A loop over the steps, or some; ``new`` makes the state of a step of its number and the state before it."""
     h, results = x.new_zeros(x.shape[1], 5), []
-    for t in range(x.shape[0] if count is None else count):
+    for t in count if isinstance(count, range) else range(x.shape[0] if count is None else count):
         h = new(t, h)
         results.append(h)
     return torch.stack(results)
@@ -268,6 +270,11 @@ def of_h(new: Any) -> Any:
     return lambda net, x, h: (new(net, x, h),) * 2
 
 
+def clamped(net: Any, x: Any, h: Any) -> Any:
+    z = torch.sigmoid(net.w(x))
+    return (z * h + (1 - z) * torch.relu(net.w(2 * x) + net.u(torch.sigmoid(net.v(h)) * h))).clamp(max=9.0)
+
+
 def five_rows(net: Any, x: Any, h: Any) -> Any:
     return torch.tanh(sum([net.w(x) * net.w(2 * x), net.w(3 * x) * net.w(4 * x), net.w(5 * x) * h]))
 
@@ -279,6 +286,7 @@ def five_rows(net: Any, x: Any, h: Any) -> Any:
             lambda net, x, h: torch.tanh(net.w(x) + net.u(torch.sigmoid(net.v(h)) * h)),
             "which is computed of the old state in the same step",
         ),
+        (clamped, "which is computed of the old state in the same step"),
         (five_rows, "it needs more than 4 rows of a unit"),
         (lambda net, x, h: torch.softmax(net.w(x) + h, -1), "has no place in a cell"),
     ],
