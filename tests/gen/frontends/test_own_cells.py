@@ -67,7 +67,7 @@ def data(module: Any, steps: int = STEPS) -> Any:
 
 
 def over(x: Any, new: Any, count: Any = None) -> Any:
-    """A loop over the steps, or some; ``new`` makes the state of a step of its number and the state before it."""
+    """A loop over all steps, or some; ``new`` makes a step's state of its number and the state before it."""
     h, results = x.new_zeros(x.shape[1], 5), []
     for t in count if isinstance(count, range) else range(x.shape[0] if count is None else count):
         h = new(t, h)
