@@ -10,7 +10,7 @@ from rtlstm.gen.frontends.arrays import Floats, fresh
 from rtlstm.gen.frontends.axes import SINGLE, Axes
 from rtlstm.gen.frontends.flow import Flow, LayerState, Source
 from rtlstm.gen.frontends.formulas import COMPARED, combine, magnitude, running_maximum, total
-from rtlstm.gen.frontends.graph import Graph
+from rtlstm.gen.frontends.graph import Graph, Node
 from rtlstm.gen.frontends.layers import MOVES, dense
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.gen.frontends.step import Step, Value
@@ -18,6 +18,26 @@ from rtlstm.spec.activations.functions import RELU, SIGMOID, ActivationFunction
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.layout import OutputPart
 from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Rnn
+
+_OF_TRUTHS = ("add", "concat", "max", "min", "mul", "reduce_max", "reduce_min", "stack", "sum", "where")
+"""Operators that give truth values of truth values."""
+_TO_NUMBERS = {"_to_copy", "cast", "double", "float", "half", "to", "type", "type_as"}
+"""What makes numbers of truth values: an operator, and kinds of nodes that compute nothing."""
+
+
+def join_truths(graph: Graph) -> Graph:
+    """Make a sum of truth values, which is true where one of them is, the largest of them."""
+    truths, nodes = set[str](), list[Node]()
+    for node in graph.nodes:
+        moves = node.operator in MOVES and not {node.operator, node.kind} & _TO_NUMBERS
+        read = node.inputs[:1] if moves else node.inputs[node.operator == "where" :]
+        keeps = moves or node.operator in _OF_TRUTHS
+        if node.operator in COMPARED or (keeps and read and truths.issuperset(read)):
+            truths.update(node.outputs)
+            if node.operator in ("add", "sum"):
+                node = replace(node, operator="max")
+        nodes.append(node)
+    return graph.with_nodes(nodes)
 
 
 def _affine(value: Value, step: Step, scale: Floats | float, shift: Floats | float) -> Value:
@@ -53,13 +73,6 @@ def _operands(step: Step) -> tuple[Value, Floats]:
 
 
 def _add(step: Step) -> Value:
-    moves = [name for name in MOVES if name not in ("cast", "identity")]
-    made = [step.graph.producer(step.graph.behind(name, *moves)) for name in step.node.inputs]
-    if all(node is not None and node.operator in COMPARED for node in made):
-        raise ModelError(
-            f"{step.where} adds two comparisons, which is true where one of them is: write that as "
-            "the maximum of both, or cast each to float before"
-        )
     if len(step.values) > 1 or len(step.node.inputs) == 1:
         return _sum(step)
     value, constant = _operands(step)

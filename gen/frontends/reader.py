@@ -16,6 +16,7 @@ from rtlstm.gen.frontends.arithmetic import (
     alike,
     is_state,
     join_outputs,
+    join_truths,
     note_input_order,
     note_output_orders,
     note_steps,
@@ -111,7 +112,7 @@ def read(graph: Graph, options: ReadOptions, report: ReportBuilder) -> Network:
         raise ModelError("`branches` are for ONNX models, whose If nodes have some; leave the option out")
     report.model_inputs = tuple(graph.inputs)
     report.model_outputs = tuple(graph.names.get(name, name) for name in graph.outputs)
-    graph, norms = join_norms(graph, options.output)
+    graph, norms = join_norms(join_truths(graph), options.output)
     graph, written = join_functions(graph, options.output)
     graph, loops, no_loops = join_loops(graph)
     graph, joined, unclear = join_cells(graph)

@@ -285,9 +285,6 @@ REFUSED = {
     "product of matrices": lambda s, x: y(s, x) @ y(s, x).transpose(1, 2),
     "softmax of each group": lambda s, x: s.fc(groups(s, x).softmax(-1).flatten(2)),
     "norm of each group": lambda s, x: s.fc(F.layer_norm(groups(s, x), (2,)).flatten(2)),
-    "comparisons added as truths": lambda s, x: (
-        lambda v: s.fc(((v > 0.125)[..., :3] + (s.same(v) > 0.125)[..., 3:]).float().repeat(1, 1, 2))
-    )(y(s, x)),
     "steps reversed": lambda s, x: s.fc(y(s, x).flip(1)),
     "variance of fewer": lambda s, x: y(s, x) * y(s, x).var(-1, keepdim=True).relu(),
     "product over steps": lambda s, x: y(s, x).prod(1),
@@ -397,6 +394,15 @@ COMPARED = {
     ),
     "larger of two comparisons": lambda s, x: (
         lambda v: s.fc(torch.maximum(v > 0.125, s.same(v) > 0.125).float())
+    )(y(s, x)),
+    "comparisons added as truths": lambda s, x: (
+        lambda v: s.fc(((v > -0.125).flip(-1) + (s.same(v) > 0.125)).float())
+    )(y(s, x)),
+    "larger of two comparisons added": lambda s, x: (
+        lambda v: s.fc(((v > 0.0625).max(s.same(v) > 0.125) + (v > -0.125)).float())
+    )(y(s, x)),
+    "choice of comparisons added": lambda s, x: (
+        lambda v: s.fc((torch.where(v > 0.0625, s.same(v) > 0.125, v > -0.125) + (v > 0).clone()).float())
     )(y(s, x)),
     "constants beside one feature": lambda s, x: s.fc((s.one(y(s, x)) + s.scale).tanh()),
     "constants by one comparison": lambda s, x: s.fc(
