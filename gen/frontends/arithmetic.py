@@ -21,15 +21,15 @@ from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Rnn
 
 _OF_TRUTHS = ("add", "concat", "max", "min", "mul", "reduce_max", "reduce_min", "stack", "sum", "where")
 """Operators that give truth values of truth values."""
-_TO_NUMBERS = ("_to_copy", "cast", "double", "float", "half", "to", "type", "type_as")
-"""Kinds of nodes that move nothing and make numbers of truth values."""
+_TO_NUMBERS = {"_to_copy", "cast", "double", "float", "half", "to", "type", "type_as"}
+"""What makes numbers of truth values: an operator, and kinds of nodes that compute nothing."""
 
 
 def join_truths(graph: Graph) -> Graph:
     """Make a sum of truth values, which is true where one of them is, the largest of them."""
     truths, nodes = set[str](), list[Node]()
     for node in graph.nodes:
-        moves = node.operator in MOVES and node.kind.lower() not in _TO_NUMBERS
+        moves = node.operator in MOVES and not {node.operator, node.kind} & _TO_NUMBERS
         read = node.inputs[:1] if moves else node.inputs[node.operator == "where" :]
         keeps = moves or node.operator in _OF_TRUTHS
         if node.operator in COMPARED or (keeps and read and truths.issuperset(read)):
