@@ -43,7 +43,7 @@ def as_path(what: str, path: Any) -> Path:
     """
     if isinstance(path, str | os.PathLike) and isinstance(name := os.fspath(path), str) and "\0" not in name:
         return Path(name)
-    raise InputError(f"{what} must be a path, such as 'build/lstm', not {path!r}")
+    raise InputError(f"{what} must be a path, such as 'build/lstm', not {reprlib.repr(path)}")
 
 
 _KINDS = {
