@@ -9,7 +9,7 @@ import typer
 
 from rtlstm.cli.commands import as_typed
 from rtlstm.cli.console import Console
-from rtlstm.cli.data import load_array, load_inputs, load_lengths, load_state
+from rtlstm.cli.data import check_page, load_array, load_inputs, load_lengths, load_state
 from rtlstm.cli.options import (
     BatchFirstOption,
     BuildArgument,
@@ -19,10 +19,7 @@ from rtlstm.cli.options import (
 )
 from rtlstm.cli.results import Field, Figure, Found, Table, Text
 from rtlstm.gen.frontends.reading import ReadOptions
-from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.files import check_writable
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.record import option_text
 
 
 @command(ReadOptions)
@@ -92,12 +89,7 @@ def accuracy(
 
     manifest = Manifest.load(folder)
     if page is not None:
-        check_writable(page)
-    if options and model is None:
-        given = option_text(options)
-        raise ConfigurationError(f"{given} says how a model is read: give --model, too, or leave it out")
-    if calibration is not None and model is None:
-        raise ConfigurationError("--calibrate is for other widths of a model: give --model, too")
+        check_page(page)
     x = load_inputs(input_file, "the input")
     data = None if calibration is None else load_inputs(calibration, "the calibration data")
     known = None if labels is None else load_array(labels, "the labels", "y")

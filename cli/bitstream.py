@@ -84,10 +84,11 @@ def _write_for_vivado(console: Console, folder: Path, board: "ZynqBoard", clock:
         output_folder=str(build.output_folder),
         vivado=build.write().model_dump(mode="json"),
         make=build.command,
-        run=f"rtlstm run {folder} --backend mmio:/dev/uio0 --input x.npy --output y.npy",
+        run=next_command("run", folder, backend="mmio:/dev/uio0", input="x.npy", output="y.npy"),
     )
     console.next = build.command
-    console.note(f"whether it fits: rtlstm implement {folder} --device {board.device} (synthesis only)")
+    fits = next_command("implement", folder, device=board.device)
+    console.note(f"whether it fits: {fits} (synthesis only)")
     console.note("no bitstream yet: no open tool makes one for this device; Vivado does, and checks timing")
 
 

@@ -101,6 +101,21 @@ def _state_part(loaded: dict[str, Array], name: str) -> Array | tuple[Array, ...
     return tuple(loaded[f"{name}_{index}"] for index in range(layers))
 
 
+def _check_name(path: Path, suffixes: tuple[str, ...], why: str) -> bool:
+    """Refuse a file that cannot be written or has another kind's name; return whether it is a regular one."""
+    check_writable(path)
+    # A pipe or a device takes all, whatever it is called.
+    regular = path.is_file() or not path.exists()
+    if regular and path.suffix.lower() not in ("", *suffixes):
+        raise InputError(f"{path} must be called *{suffixes[0]}, because {why}")
+    return regular
+
+
+def check_page(page: Path) -> None:
+    """Refuse a file that a page could not be written to, as :func:`check_results` does."""
+    _check_name(page, (".html", ".htm"), "HTML is what is written; browsers show it")
+
+
 def check_results(output: Path | None, state: Path | None = None) -> None:
     """Refuse files that outputs or a state could not be written to, before the work begins.
 
@@ -111,16 +126,9 @@ def check_results(output: Path | None, state: Path | None = None) -> None:
     for path, suffix in ((output, ".npy"), (state, ".npz")):
         if path is None:
             continue
-        check_writable(path)
-        if path.exists() and not path.is_file():
-            # A pipe or a device takes both, whatever it is called.
-            continue
-        if path.suffix.lower() not in ("", suffix):
-            raise InputError(
-                f"{path} must be called *{suffix}, because NumPy's {suffix} format is what is written; "
-                "numpy.load reads it"
-            )
-        names.append(os.path.realpath(path))
+        why = f"NumPy's {suffix} format is what is written; numpy.load reads it"
+        if _check_name(path, (suffix,), why):
+            names.append(os.path.realpath(path))
     if len(names) == 2 and names[0] == names[1]:
         raise InputError(f"outputs and state must go to two files, but both go to {output}; name another")
 

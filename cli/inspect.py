@@ -9,6 +9,7 @@ import typer
 
 from rtlstm.cli.commands import as_typed, chosen_for, next_command
 from rtlstm.cli.console import Console
+from rtlstm.cli.data import check_page
 from rtlstm.cli.options import command
 from rtlstm.cli.results import Field, Figure, Found, Table, Text
 from rtlstm.fpga.implementation import Implementation, ResourceUse
@@ -26,8 +27,8 @@ from rtlstm.gen.builds.report_html import Pictures, check_drawing
 from rtlstm.gen.frontends import ReadResult, try_model
 from rtlstm.gen.frontends.reading import ReadOptions
 from rtlstm.gen.frontends.recurrent import layer_options
-from rtlstm.spec.errors import BuildError, ConfigurationError, ImageError, InputError, ModelError
-from rtlstm.spec.files import check_writable, write_file
+from rtlstm.spec.errors import BuildError, ConfigurationError, ImageError, ModelError
+from rtlstm.spec.files import write_file
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest, read_listed
 from rtlstm.spec.numerics import SKIPS
@@ -51,7 +52,8 @@ def inspect(
 ) -> None:
     """Show a model's layers and what is supported, or a build's formats, program and cycles."""
     if page is not None:
-        _check_page(page)
+        check_drawing()
+        check_page(page)
     if path.is_dir():
         if options:
             names = ", ".join(f"`{name}`" for name in options)
@@ -88,13 +90,6 @@ def _inspect_model(console: Console, path: Path, options: ReadOptions, page: Pat
     following = next_command("generate", path, output=Path("build") / (report.name or path.stem), **longest)
     chosen = (as_typed(*each) for each in options.model_dump(exclude_defaults=True).items())
     console.next = " ".join([following, *chosen])
-
-
-def _check_page(page: Path) -> None:
-    check_drawing()
-    check_writable(page)
-    if page.suffix.lower() not in ("", ".html", ".htm") and (page.is_file() or not page.exists()):
-        raise InputError(f"{page} must be called *.html, because HTML is what is written; browsers show it")
 
 
 def _write_page(console: Console, page: Path, pictures: Pictures, title: str) -> None:

@@ -137,7 +137,8 @@ def _longest(x: Any, batch_first: bool) -> int:
 
 def _note_waiting(console: Console, core: int | None, measured: int) -> None:
     """Say why the last step took longer on the device than its core takes."""
-    if core is not None and measured != core:
+    # Without a step there was none to wait for.
+    if core is not None and measured not in (0, core):
         console.note(
             f"the last step took {measured} cycles on the device, from its last input word to its last "
             f"output word: {core} in the core, and the rest in the input buffer, while it waited for earlier "
@@ -252,6 +253,7 @@ def simulate(
     asked = SimulateOptions(**options)
     if cocotb:
         chosen = {"input": input_file, "lengths": lengths, "output": output, "batch_first": batch_first}
+        chosen["pad"] = pad if pad != "back" else None
         _run_cocotb(console, folder, manifest, asked, chosen)
         return
     x = None if input_file is None else load_inputs(input_file, "the input")

@@ -31,6 +31,22 @@ Result = TypeVar("Result")
 
 _AHEAD = 4
 """Largest number of exchanges in progress."""
+_ONE = "; use steps for several at once"
+
+
+class _Future(Future[Result]):
+    """A result that the thread which serves requests does not wait for: it would for ever."""
+
+    server: threading.Thread | None = None
+
+    def result(self, timeout: float | None = None) -> Result:
+        if threading.current_thread() is self.server and not self.done():
+            self.cancel()
+            raise DeviceError(
+                "a function that call calls, or a future when it is done, must not wait for the shared "
+                "accelerator, which waits for it; use what call gives the function, or submit and a callback"
+            )
+        return super().result(timeout)
 
 
 @dataclass
@@ -39,7 +55,9 @@ class _Steps:
 
     stream: Stream
     x: IntArray
-    future: "Future[IntArray]" = field(default_factory=Future)
+    saturated: int
+    """Values of x that saturated."""
+    future: _Future[IntArray] = field(default_factory=_Future)
 
 
 @dataclass
@@ -47,7 +65,7 @@ class _Call:
     """Any other call, made between two exchanges."""
 
     function: Callable[[], Any]
-    future: "Future[Any]" = field(default_factory=Future)
+    future: _Future[Any] = field(default_factory=_Future)
 
 
 class SharedAccelerator(Closing):
@@ -108,6 +126,8 @@ class SharedAccelerator(Closing):
     def close(self) -> None:
         """Finish all requests and release the device. Further calls do nothing.
 
+        In a function that :meth:`call` calls, it does not wait for that.
+
         Raises
         ------
         DeviceError
@@ -118,7 +138,8 @@ class SharedAccelerator(Closing):
             if not self._closed:
                 self._closed = True
                 self._jobs.put(None)
-        self._thread.join()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
         trouble, self._trouble = self._trouble, None
         if trouble is not None:
             raise trouble
@@ -128,6 +149,7 @@ class SharedAccelerator(Closing):
         with self._lock:
             if self._closed:
                 raise DeviceError("the accelerator is closed; open it again with SharedAccelerator.open")
+            job.future.server = self._thread
             self._jobs.put(job)
 
     def _work(self) -> None:
@@ -153,7 +175,7 @@ class SharedAccelerator(Closing):
                     _fulfil(job)
             self._begin(batch, under_way)
             if under_way and (len(under_way) >= _AHEAD or self._jobs.empty()):
-                _finish(*under_way.popleft())
+                self._finish(*under_way.popleft())
         try:
             self._accelerator.close()
         except DeviceError as error:
@@ -176,10 +198,23 @@ class SharedAccelerator(Closing):
         try:
             numbers = np.concatenate([np.full(len(job.x), job.stream.number) for job in batch])
             x = np.concatenate([job.x for job in batch])
+            self._accelerator.saturated_inputs += sum(job.saturated for job in batch)
             under_way.append((batch, self._accelerator.device.begin(numbers, x)))
         except BaseException as error:
             for job in batch:
                 job.future.set_exception(error)
+
+    def _finish(self, batch: list[_Steps], finish: Callable[[], IntArray]) -> None:
+        try:
+            y = finish()
+            self._accelerator._count_saturated(y, raw=True, stacklevel=1)
+        except BaseException as error:
+            for job in batch:
+                job.future.set_exception(error)
+            return
+        ends = np.cumsum([len(job.x) for job in batch])
+        for job, part in zip(batch, np.split(y, ends[:-1]), strict=True):
+            job.future.set_result(part)
 
 
 def _fulfil(job: _Call) -> None:
@@ -190,23 +225,11 @@ def _fulfil(job: _Call) -> None:
             job.future.set_exception(error)
 
 
-def _finish(batch: list[_Steps], finish: Callable[[], IntArray]) -> None:
-    try:
-        y = finish()
-    except BaseException as error:
-        for job in batch:
-            job.future.set_exception(error)
-        return
-    ends = np.cumsum([len(job.x) for job in batch])
-    for job, part in zip(batch, np.split(y, ends[:-1]), strict=True):
-        job.future.set_result(part)
-
-
 class SharedStream(Closing):
     """A sequence in progress, as :class:`Stream`, for any thread. A context manager.
 
     Steps of one stream are computed in the order of the requests. Values outside the
-    input format saturate without a warning.
+    input format saturate without a warning; the accelerator's ``saturated_inputs`` counts them.
     """
 
     def __init__(self, shared: SharedAccelerator, stream: Stream) -> None:
@@ -230,15 +253,15 @@ class SharedStream(Closing):
     def _ask(self, x: ArrayLike, leading: tuple[str, ...], advice: str = "") -> "Future[IntArray]":
         """Request steps ``(*leading, inputs)``."""
         array = check_values(self._rows(x, len(leading)), leading, self._shared.manifest, advice)
-        integers, _ = as_codes(array, self._shared.manifest)
+        integers, saturated = as_codes(array, self._shared.manifest)
         self._stream.accelerator._note_codes(array)
-        job = _Steps(self._stream, integers.reshape(-1, array.shape[-1]))
+        job = _Steps(self._stream, integers.reshape(-1, array.shape[-1]), saturated)
         self._shared._put(job)
         return job.future
 
     def step(self, x: ArrayLike) -> NDArray[Any]:
         """Compute one step and wait for it: ``(inputs,)`` to ``(outputs,)``; see :meth:`Stream.step`."""
-        return self.present(x, self._ask(x, (), "; use steps for several at once").result()[0])
+        return self.present(x, self._ask(x, (), _ONE).result()[0])
 
     def steps(self, x: ArrayLike) -> NDArray[Any]:
         """Compute ``T`` steps and wait: ``(T, inputs)`` to ``(T, outputs)``."""
@@ -327,8 +350,7 @@ class AsyncStream:
 
     async def step(self, x: ArrayLike) -> NDArray[Any]:
         """Compute one step: ``(inputs,)`` to ``(outputs,)``."""
-        y: NDArray[Any] = (await self.steps(as_numbers("x", x)[np.newaxis]))[0]
-        return y
+        return self._shared.present(x, (await asyncio.wrap_future(self._shared._ask(x, (), _ONE)))[0])
 
     async def steps(self, x: ArrayLike) -> NDArray[Any]:
         """Compute ``T`` steps: ``(T, inputs)`` to ``(T, outputs)``."""

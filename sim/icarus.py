@@ -4,10 +4,12 @@
 lines of text through its standard input and output.
 """
 
+import os
 import subprocess
 import threading
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +93,7 @@ class IcarusModel:
         self._process = subprocess.Popen(
             # -n: $stop or an interrupt ends the program instead of asking the user.
             [str(icarus().vvp), "-n", str(program), *_dump_options(waves)],
+            cwd=None if waves is None else waves.parent,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -184,6 +187,9 @@ class IcarusModel:
         if process.poll() is None:
             process.kill()
         process.wait()
+        if self._waves is not None and (name := quote(self._waves.name)) != self._waves.name:
+            with suppress(FileNotFoundError):  # There was no step.
+                self._waves.with_name(name).replace(os.path.realpath(self._waves))
         for pipe in (process.stdin, process.stdout):
             if pipe:
                 try:
@@ -241,10 +247,13 @@ class IcarusModel:
 
 
 def _dump_options(waves: Path | None) -> list[str]:
-    """The arguments of a program of :func:`build_icarus` that make it write waveforms."""
+    """The arguments of a program of :func:`build_icarus` that make it write waveforms.
+
+    It takes a name of ASCII alone, and writes to dump.vcd if there is more in it.
+    """
     if waves is None:
         return []
-    return [f"+wave={waves}", "-fst" if waves.suffix.lower() == ".fst" else "-vcd"]
+    return [f"+wave={quote(waves.name)}", "-fst" if waves.suffix.lower() == ".fst" else "-vcd"]
 
 
 def _hexadecimal(rows: list[list[str]]) -> IntArray:

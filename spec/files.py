@@ -17,7 +17,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedIOBase, BufferedReader, BytesIO
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
@@ -27,6 +27,9 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from rtlstm.spec.errors import InputError, ModelError, RtlstmError
+
+if sys.platform != "win32":
+    import fcntl
 
 _NO_FOLDER = "its folder does not exist"
 
@@ -40,7 +43,7 @@ def as_path(what: str, path: Any) -> Path:
     """
     if isinstance(path, str | os.PathLike) and isinstance(name := os.fspath(path), str) and "\0" not in name:
         return Path(name)
-    raise InputError(f"{what} must be a path, such as 'build/lstm', not {path!r}")
+    raise InputError(f"{what} must be a path, such as 'build/lstm', not {reprlib.repr(path)}")
 
 
 _KINDS = {
@@ -178,9 +181,8 @@ def _write_through(descriptor: int, content: Content, keep_open: bool = False) -
 def _replace(path: Path, content: Content, old: os.stat_result | None) -> None:
     if old is not None and not os.access(path, os.W_OK):
         raise PermissionError(0, "it is read-only for this user")
-    work = path.with_name(f".rtlstm-{os.getpid()}-{secrets.token_hex(4)}.new")
-    try:
-        with work.open("xb") as file:
+    with _new_beside(path) as (work, file):
+        with file:
             if callable(content):
                 content(file)
             else:
@@ -190,9 +192,41 @@ def _replace(path: Path, content: Content, old: os.stat_result | None) -> None:
                 os.chown(work, old.st_uid, old.st_gid)
             work.chmod(stat.S_IMODE(old.st_mode))
         work.replace(path)
-    except BaseException:
-        work.unlink(missing_ok=True)
-        raise
+
+
+@contextmanager
+def _new_beside(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """Give a new file in a file's folder, to be renamed; remove what killed processes left of such files."""
+    for left in path.parent.glob(".rtlstm-*.new"):
+        with suppress(OSError), locked(left) as alone:
+            if alone:
+                left.unlink()
+    with ExitStack() as made:
+        while True:
+            work = path.with_name(f".rtlstm-{os.getpid()}-{secrets.token_hex(4)}.new")
+            made.callback(work.unlink, missing_ok=True)
+            file = made.enter_context(work.open("xb"))
+            made.enter_context(locked(work, wait=True))
+            # Before it was locked, another process may have removed it.
+            if work.exists():
+                break
+        yield work, file
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Lock a file or folder until the block or the process ends; give whether certainly nobody else has."""
+    if sys.platform == "win32":
+        yield False
+        return
+    with ExitStack() as held:
+        alone = False
+        with suppress(OSError):  # It is gone, another has it, or the file system has no locks.
+            descriptor = os.open(path, os.O_RDONLY)
+            held.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            alone = True
+        yield alone
 
 
 def as_bytes(content: str | bytes) -> bytes:

@@ -28,7 +28,7 @@ if {$board ne ""} {
 }
 
 add_files -norecurse [list [file join $here $name.v] [file join $here top.v]]
-add_files -fileset constrs_1 -norecurse [file join $here top.xdc]
+add_files -fileset constrs_1 -norecurse [list [file join $here top.xdc]]
 update_compile_order -fileset sources_1
 
 create_bd_design system

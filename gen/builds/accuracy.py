@@ -22,6 +22,7 @@ from rtlstm.host.embeddings import load_tables
 from rtlstm.host.state import read_initial_state
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.activations.functions import ActivationFunction
+from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.files import write_file
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.layout import Pad, sequences_first
@@ -29,6 +30,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import check_image
 from rtlstm.spec.progress import Progress
+from rtlstm.spec.record import option_text
 
 _NO_DATA = (
     "other widths are not tried: the formats were chosen on calibration data: give the same again, "
@@ -78,6 +80,7 @@ def measure_build(
     are damaged. Raises InputError if inputs, labels or model do not fit the build. Raises ModelError if the
     model cannot be read or is not supported.
     """
+    _refuse_unused(model, calibration, calibration_lengths, calibration_state, reading)
     manifest = Manifest.load(folder)
     report = BuildReport.load(folder)
     network = check_image(WeightImage.load(folder / "weights.bin", manifest), manifest)
@@ -116,6 +119,26 @@ def measure_build(
     else:
         write_file(page, render_report(whole, manifest))
     return found
+
+
+def _refuse_unused(
+    model: Any, calibration: Any, lengths: Any, state: Any, reading: ReadOptions | None
+) -> None:
+    """Refuse what says how something is read that is not given."""
+    how = {} if reading is None else reading.model_dump(exclude_defaults=True)
+    if how and model is None:
+        raise ConfigurationError(
+            f"{option_text(how)} says how a model is read: give `model`, too, or leave it out"
+        )
+    for name, part, needed, there in (
+        ("calibration", calibration, "model", model),
+        ("calibration_lengths", lengths, "calibration", calibration),
+        ("calibration_state", state, "calibration", calibration),
+    ):
+        if part is not None and there is None:
+            raise ConfigurationError(
+                f"`{name}` is for trying other widths: give `{needed}`, too, or leave it out"
+            )
 
 
 def _with_widths(

@@ -26,7 +26,7 @@ class SimulateOptions(Record):
         Simulator | None, Option("Simulator. Default: verilator, or icarus for an .fst file.")
     ] = None
     steps: Annotated[
-        Annotated[int, Field(ge=1)] | None,
+        Annotated[int, Field(ge=1, lt=2**31)] | None,
         Option(
             "Number of steps: of random input, or the first ones of an input. Default: 64, or"
             " the longest sequence."

@@ -5,19 +5,15 @@ import os
 import re
 import shlex
 import shutil
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-
-if sys.platform != "win32":
-    import fcntl
 
 from rtlstm.fpga.implementation import Implementation
 from rtlstm.gen.builds.command_options import DEFAULT_SEEDS
 from rtlstm.gen.ip import IpPaths
 from rtlstm.spec.errors import BuildError
-from rtlstm.spec.files import read_file
+from rtlstm.spec.files import locked, read_file
 from rtlstm.spec.manifest import C_HEADER, EMBEDDINGS, INITIAL_STATE
 from rtlstm.spec.record import Record
 
@@ -104,11 +100,11 @@ def new_folder(target: Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as locks:
             # Nobody clears between the making of the folder and its lock.
-            with _locked(target.parent, wait=True) as alone:
+            with locked(target.parent, wait=True) as alone:
                 if alone:
                     _clear(target)
                 work.mkdir()
-                locks.enter_context(_locked(work))
+                locks.enter_context(locked(work))
             yield work
             _swap(work, target)
     except BaseException as error:
@@ -143,30 +139,14 @@ def _clear(target: Path) -> None:
         elif named[2] == "old":
             shutil.rmtree(left, ignore_errors=True)
         else:
-            with _locked(left) as alone:
+            with locked(left) as alone:
                 if alone:
                     shutil.rmtree(left, ignore_errors=True)
 
 
-@contextmanager
-def _locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Lock a folder until the block or the process ends; give whether it is certain that nobody else has."""
-    if sys.platform == "win32":
-        yield False
-        return
-    alone, descriptor = False, os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # Another has it, or the file system has no locks.
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            alone = True
-        yield alone
-    finally:
-        os.close(descriptor)
-
-
 def _swap(work: Path, target: Path) -> None:
     old = _beside(target, "old")
-    with _locked(target.parent, wait=True):
+    with locked(target.parent, wait=True):
         try:
             if target.exists():
                 target.rename(old)

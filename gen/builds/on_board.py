@@ -1,5 +1,6 @@
 """A build on a board: its clock and line, what is kept of it in the build folder, and which board to buy."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -307,7 +308,7 @@ class OnZynq:
     @property
     def command(self) -> str:
         """What makes the bitstream, where Vivado is."""
-        return f"vivado -mode batch -source {self.output_folder / SCRIPT}"
+        return shlex.join(["vivado", "-mode", "batch", "-source", str(self.output_folder / SCRIPT)])
 
     def write(self) -> VivadoProject:
         """Write the folder for Vivado, and in it the one for PYNQ.

@@ -164,6 +164,9 @@ def test_without_the_calibration_data(cli, files, narrow):
     assert found["widths"] == [] and found["next"] is None
     assert any("give the same again, --calibrate" in note for note in found["notes"])
     cli(*arguments, "--calibrate", files / "calibration.npy").refused("give --model")
+    cli(*arguments, "--calibrate-lengths", "3").refused(
+        "--calibrate-lengths is for trying other widths", "give --calibrate,"
+    )
 
 
 def test_without_the_model(cli, files):

@@ -64,8 +64,9 @@ def test_values_that_cannot_be_read(cli, tmp_path: Path, arguments: str, words: 
     cli(*arguments.split()).refused(words)
 
 
-def test_a_page_is_html(cli, model: Path, tmp_path: Path) -> None:
-    cli("inspect", model, "-o", tmp_path / "p.png").refused("p.png must be called *.html")
+def test_a_page_is_html(cli, model: Path, pristine: Path, tmp_path: Path) -> None:
+    for command in (("inspect", model), ("accuracy", pristine, "--input", model)):
+        cli(*command, "-o", tmp_path / "p.png").refused("p.png must be called *.html")
     assert cli("inspect", model, "-o", tmp_path / "p").code == 0
 
 

@@ -412,6 +412,7 @@ def test_wrong_input_to_run_and_simulate(cli, pristine, tmp_path, shape, argumen
     cli("run", pristine, "--backend", "golden", *data).refused(*words)
     if "--state" not in arguments:
         cli("simulate", pristine, "--simulator", "icarus", *data).refused(*words)
+    cli("simulate", pristine, "--steps", 2**65).refused("--steps must be less than 2147483648, not ")
     assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
 
 
@@ -548,5 +549,6 @@ def test_simulate_runs_the_builds_cocotb_test(cli, pristine):
 
 
 def test_simulate_refuses_options_of_other_runs_with_cocotb(cli, pristine, tmp_path):
-    for words in (("--steps", "3"), ("--no-verify",), ("--wave", tmp_path / "a.vcd"), ("--batch-first",)):
+    wave, pad = ("--wave", tmp_path / "a.vcd"), ("--pad", "front")
+    for words in (("--steps", "3"), ("--no-verify",), wave, ("--batch-first",), pad):
         cli("simulate", pristine, "--cocotb", *words).refused("--cocotb runs a test that has its own inputs")

@@ -60,6 +60,8 @@ def test_latency_of_core_and_device(cli, pristine: Path, x: Path, tmp_path: Path
     alone = cli(*run, tmp_path / "one.npy")
     assert alone.code == 0 and "took" not in alone.err
     assert re.search(rf"in the core +{cycles.first_step_latency_cycles} ", alone.out)
+    np.save(tmp_path / "none.npy", np.zeros((3, 0, INPUTS)))
+    assert "took" not in cli("run", pristine, "--input", tmp_path / "none.npy").good().err
 
 
 def test_speed_of_a_device_is_with_its_connection(cli, pristine: Path, x: Path):

@@ -30,7 +30,7 @@ def zynq_build(folder: Path, **parameters: str) -> Path:
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with no_logic():
-        return zynq_build(tmp_path_factory.mktemp("zynq") / "small")
+        return zynq_build(tmp_path_factory.mktemp("zynq") / "a small build")
 
 
 def place_on(folder: Path, board: str, clock: float | None = None) -> Path:
@@ -60,8 +60,9 @@ def test_command(cli, build: Path) -> None:
     done = cli("bitstream", build, "--board", "PYNQ-Z2", "--clock", "60").good()
     assert "TUL PYNQ-Z2 (xc7z020clg400-1): 58.8235 MHz from the processor, the nearest below 60" in done.out
     folder = build / "boards" / "pynq-z2"
-    assert f"vivado -mode batch -source {folder / 'build.tcl'}" in done.out
-    assert f"rtlstm run {build} --backend mmio:/dev/uio0" in done.out
+    assert f"vivado -mode batch -source '{folder / 'build.tcl'}'" in done.out
+    assert f"rtlstm run '{build}' --backend mmio:/dev/uio0" in done.out
+    assert f"rtlstm implement '{build}' --device xc7z020 (synthesis only)" in done.err
     assert "no bitstream yet" in done.err
     done = cli("bitstream", build, "--board", "pynq-z2", "--json")
     found = done.json["vivado"]

@@ -83,6 +83,8 @@ def test_opening(outcomes: Outcomes, small, tmp_path: Path):
             Accelerator.open(folder, progress=value)
     with pytest.raises(InputError, match="the build folder must be a path, such as 'build/lstm', not 5"):
         Accelerator.open(5)
+    with pytest.raises(InputError, match=r"not b'(0|\.)+'$"):  # Some values are long.
+        Accelerator.open(b"0" * 1000)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="backend must be one of amaranth, golden, .* not None"):
         Accelerator.open(folder, None)
 

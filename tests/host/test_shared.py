@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.link_bench import LinkBench
 
-from rtlstm.host import Accelerator, AsyncAccelerator, SharedAccelerator
+from rtlstm.host import Accelerator, AsyncAccelerator, SaturationWarning, SharedAccelerator
 from rtlstm.spec.errors import DeviceError, InputError
 
 pytestmark = pytest.mark.rtl
@@ -185,3 +185,50 @@ def test_steps_behind_a_call_that_closes_their_stream_fail(opened):
             late.result()
         y = shared.call(lambda _: after.result().steps(x)).result()
     np.testing.assert_array_equal(y, expected(build, x[:, None])[:, 0])
+
+
+def test_serving_thread_does_not_wait_for_itself(small):
+    """What would have waited for ever is refused, and not taken later; what does not wait is."""
+    x, found = small.inputs(3), threading.Event()
+    shared = SharedAccelerator(small.open())
+    stream, errors = shared.stream(), []
+
+    def step(_) -> None:
+        try:
+            stream.step(x[0])
+        except DeviceError as error:
+            errors.append(str(error))
+        stream.submit(x[1:2]).add_done_callback(lambda done: found.set())
+
+    for ask in (shared.call, lambda function: stream.submit(x[:1]).add_done_callback(function)):
+        found.clear()
+        stream.reset()
+        ask(step)
+        assert found.wait(10)
+        taken = x[1:2] if ask == shared.call else x[:2]
+        again = shared.stream()
+        again.steps(taken)
+        for one, other in zip(stream.state, again.state, strict=True):
+            np.testing.assert_array_equal(one, other)
+        again.close()
+    with pytest.raises(DeviceError, match="must not wait for the shared accelerator"):
+        shared.call(lambda _: shared.stream()).result()
+    assert len(errors) == 2 and "use what call gives" in errors[0]
+    shared.call(lambda _: shared.close()).result()
+    shared.close()
+    with pytest.raises(DeviceError, match="accelerator is closed"):
+        stream.step(x[0])
+
+
+def test_saturations_are_counted(opened):
+    """As those of an accelerator alone."""
+    build, open = opened
+    x = build.manifest.numerics.input.to_floats(build.inputs(STEPS)) * 3
+    with open() as alone:
+        with pytest.warns(SaturationWarning):
+            alone.run(x)
+        expected = alone.saturated_inputs, alone.saturated_outputs
+    with SharedAccelerator(open()) as shared, shared.stream() as stream:
+        stream.steps(x)
+        assert expected == shared.call(lambda acc: (acc.saturated_inputs, acc.saturated_outputs)).result()
+    assert expected[0] > STEPS

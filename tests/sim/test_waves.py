@@ -96,7 +96,8 @@ def test_save_file_shows_the_steps(tmp_path: Path, kind: str, simulator: str) ->
 
 
 def test_icarus_writes_fst(tmp_path: Path) -> None:
-    build, waves = tmp_path / "build", tmp_path / "core.fst"
+    build, waves = tmp_path / "build", tmp_path / "größe" / "ein ñ.fst"
+    waves.parent.mkdir()
     manifest = write_build(build, "none")
     with_waves = SimulateOptions(simulator="icarus", steps=2, verify=False, wave=waves)
     assert compare_build(build, with_waves)[0].passed
@@ -107,7 +108,9 @@ def test_icarus_writes_fst(tmp_path: Path) -> None:
         kinds.append(content[position])
         position += 1 + int.from_bytes(content[position + 1 : position + 9], "big")
     assert position == len(content) and kinds[0] == 0 and set(kinds) & {4, 6, 7}
-    assert (tmp_path / "core.gtkw").exists()
+    assert {each.name for each in waves.parent.iterdir()} == {
+        f"ein ñ{end}" for end in (".fst", ".gtkw", ".operations.txt")
+    }
     with pytest.raises(
         ConfigurationError, match=r"verilator's waveforms must be called \*\.vcd, not .*icarus"
     ):

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rtlstm.spec import files
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.files import as_path, check_writable, copy_file, open_file, read_file, write_file
 
@@ -71,6 +72,35 @@ def test_failure_leaves_the_old_file(tmp_path: Path):
     with pytest.raises(InputError, match="the disk may be full .16 requested and 4 written.; name"):
         write_file(path, short)
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such locks")
+def test_what_killed_processes_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """But not what another one writes, even if it is seen before its lock: then another name is taken."""
+    path, left = tmp_path / "a", tmp_path / ".rtlstm-8-0.new"
+    left.write_text("half")
+    names: list[str] = []
+
+    def write(file):
+        names.append(file.name)
+        write_file(tmp_path / "b", "b")
+        assert not left.exists() and Path(file.name).exists()
+        file.write(b"new")
+
+    lock, seen = files.locked, []
+
+    def too_late(work: Path, **options: bool):
+        if options and not seen:
+            seen.append(str(work))
+            with lock(work) as alone:
+                assert alone
+                work.unlink()
+        return lock(work, **options)
+
+    monkeypatch.setattr(files, "locked", too_late)
+    write_file(path, write)
+    assert path.read_text() == "new" and names != seen
+    assert {each.name for each in tmp_path.iterdir()} == {"a", "b"}
 
 
 def test_links_stay(tmp_path: Path):
