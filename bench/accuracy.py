@@ -378,12 +378,12 @@ def measure_advice(case: Case, subject: Subject, weight_bits: int, data_bits: in
     quantised = quantise(network, settings, data, initial_state=begin)
     mine, other = halves(subject)
     array = ArrayRequest(**_ARRAY, max_steps=len(subject.x) if quantised.passes else None)
-    request = BuildRequest(network=network, settings=settings, array=array, initial_state=begin)
+    request = BuildRequest(read=subject.model, settings=settings, array=array, data=data)
     manifest, _ = request.manifest("advice", quantised, request.sizes("advice", quantised))
     asked = Asked(settings=settings, hardware=hardware_options(array))
     device = next((each for each in estimate_devices(manifest) if each.fits), None)
     errors = measure_errors(quantised, mine, network)
-    made = Made(request, asked, data, quantised, manifest, device)
+    made = Made(request, asked, quantised, manifest, device)
     _, advice = Widths(made, mine, run_float(network, mine.x, mine.state, mine.lengths), errors).run()
     followed = quantised
     if advice is not None:

@@ -10,7 +10,7 @@ import torch
 from torch.nn.utils import rnn
 
 from rtlstm.gen.builds.hardware import ArrayRequest, device_hardware
-from rtlstm.gen.frontends.reading import InitialState, ModelReport
+from rtlstm.gen.frontends.reading import ReadResult
 from rtlstm.gen.quantise.calibration import Calibration, check_lengths
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer
@@ -109,31 +109,27 @@ class Prepared(torch.nn.Module):
 
     def __init__(
         self,
-        network: Network,
+        read: ReadResult,
         settings: QuantizationSettings,
         choices: FormatChoices,
         form: CallForm,
         weight_bits: dict[str, int],
         calibration: Calibration | None,
-        source: ModelReport | None = None,
-        embeddings: tuple[Embedding, ...] = (),
         looks_up: bool = False,
         device: ExistingDevice | None = None,
-        initial_state: InitialState | None = None,
         weight_normalisation: bool = False,
         train_ranges: bool = False,
     ) -> None:
         super().__init__()
-        self.embedding, self._embeddings = None, embeddings
+        self._read, network, self.embedding = read, read.network, None
         if looks_up:
-            table = torch.tensor(embeddings[0].table, dtype=torch.get_default_dtype())
+            table = torch.tensor(read.embeddings[0].table, dtype=torch.get_default_dtype())
             self.embedding = torch.nn.Embedding.from_pretrained(table, freeze=False)
-        self._source, self._initial_state = source, initial_state
         self._first_choices = choices
         # Training rounds each weight to the nearest.
         choices = replace(choices, moments=())
         self.form, self.settings, self._choices, self.rounding = form, settings, choices, True
-        self._network, self._weight_bits, self._calibration = network, weight_bits, calibration
+        self._weight_bits, self._calibration = weight_bits, calibration
         self._device, self._hardware = device, None if device is None else device.hardware
         self._squares: Squares = {}
         self.ranges = TrainedRanges(network, settings, choices) if train_ranges else None
@@ -154,7 +150,7 @@ class Prepared(torch.nn.Module):
     @property
     def network(self) -> Network:
         """The network that was prepared, with its first numbers."""
-        return self._network
+        return self._read.network
 
     @property
     def calibration(self) -> Calibration | None:
@@ -170,16 +166,16 @@ class Prepared(torch.nn.Module):
         return self._choices
 
     def _plans(self) -> list[RowPlan]:
-        unfolded = unfold(self._network)
+        unfolded = unfold(self.network)
 
         def bits(layer: ArrayLayer) -> int:
             """Those of the network's layer that it is made from; structure alone has the settings' bits."""
             if layer.origin < 0:
                 return self.settings.weight_bits
-            origin = self._network.layers[unfolded.origins[layer.origin][0]]
+            origin = self.network.layers[unfolded.origins[layer.origin][0]]
             return self._weight_bits.get(origin.name, self.settings.bits_of(isinstance(origin, Dense)))
 
-        return Plan(self._network, self.settings, self._choices, self._hardware, weight_bits=bits).rows()
+        return Plan(self.network, self.settings, self._choices, self._hardware, weight_bits=bits).rows()
 
     def _formats(self, plans: list[RowPlan]) -> QuantizedNetwork:
         """Return the network's formats, for which its numbers do not matter."""
@@ -295,24 +291,21 @@ class Prepared(torch.nn.Module):
         with torch.no_grad():
             arrays = [dict(rows.exported(mine)) for rows, mine in zip(self.rows, self.weights(), strict=True)]
         return TrainedNetwork(
-            network=self.weights.raised(arrays),
+            read=self._read.replace(network=self.weights.raised(arrays), embeddings=self._tables()),
             settings=self.settings,
             choices=self._choices,
             rows=self._row_choices([rows.plan for rows in self.rows]),
             calibration=self._calibration,
-            source=self._source,
             hardware=self._hardware,
             device=None if self._device is None else self._device.folder,
-            initial_state=self._initial_state,
-            embeddings=self._tables(),
         )
 
     def _tables(self) -> tuple[Embedding, ...]:
         """The model's tables as they are now: a module trains its own."""
         if self.embedding is None:
-            return self._embeddings
+            return self._read.embeddings
         table = self.embedding.weight.detach().cpu().double().numpy()
-        return (Embedding(name=self._embeddings[0].name, table=table),)
+        return (Embedding(name=self._read.embeddings[0].name, table=table),)
 
     def quantised(self) -> QuantizedNetwork:
         """Return the integers of the network as it is now."""
@@ -320,7 +313,7 @@ class Prepared(torch.nn.Module):
 
     def rounded_only(self) -> QuantizedNetwork:
         """Return the network with its first numbers, rounded as ``rtlstm generate`` does it."""
-        return quantise_with(self._network, self.settings, self._first_choices, self._hardware)
+        return quantise_with(self.network, self.settings, self._first_choices, self._hardware)
 
     @property
     def for_device(self) -> bool:
@@ -520,10 +513,10 @@ class Prepared(torch.nn.Module):
         x = input[:, None] if single else input
         swapped = self.form.batch_first and not packed and not single
         x = x.transpose(0, 1) if swapped else x
-        if x.ndim != 3 or x.shape[2] != self._network.inputs or 0 in x.shape:
+        if x.ndim != 3 or x.shape[2] != self.network.inputs or 0 in x.shape:
             order = "N, T" if self.form.batch_first else "T, N"
             raise InputError(
-                f"input must be ({order}, {self._network.inputs}), or (T, {self._network.inputs}) for one "
+                f"input must be ({order}, {self.network.inputs}), or (T, {self.network.inputs}) for one "
                 f"sequence, and not empty, not {tuple(input.shape)}"
             )
         if not bool(torch.isfinite(x.detach()).all()):

@@ -212,7 +212,7 @@ def _counted(name: str, quantity: str, counts: NDArray[np.int64], steps: int) ->
 def fixed_outputs(network: QuantizedNetwork, samples: Samples) -> Floats:
     """Return the golden model's outputs as real values, ``(T, N, outputs)``."""
     codes = network.numerics.quantise_input(samples.x)
-    found = Golden(network).run(codes, samples.golden_state(network), samples.lengths)
+    found = Golden(network).run(codes, samples.integer_state(network), samples.lengths)
     return network.shapes[-1].output.to_floats(found.y)
 
 
