@@ -1,9 +1,9 @@
 """The module that :func:`rtlstm.train.prepare` returns."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -187,7 +187,7 @@ class Prepared(torch.nn.Module):
             weight_bits=tuple(plan.form.bits for plan in plans),
             fractions=tuple(
                 tuple(fractions.cpu().numpy() for fractions in rows.fractions(mine))
-                for rows, mine in zip(self.rows, self.weights(), strict=True)
+                for rows, mine in self._lowered()
             ),
             constants=tuple(plan.constants for plan in plans),
         )
@@ -289,7 +289,7 @@ class Prepared(torch.nn.Module):
 
     def _trained(self) -> TrainedNetwork:
         with torch.no_grad():
-            arrays = [dict(rows.exported(mine)) for rows, mine in zip(self.rows, self.weights(), strict=True)]
+            arrays = [dict(rows.exported(mine)) for rows, mine in self._lowered()]
         return TrainedNetwork(
             read=self._read.replace(network=self.weights.raised(arrays), embeddings=self._tables()),
             settings=self.settings,
@@ -351,14 +351,13 @@ class Prepared(torch.nn.Module):
             If the share or the array is none, or no gradients have been seen for ``"network"``.
         """
         _, manifest = self._on_array(array)
-        arrays = self.weights()
         if among == "network":
-            weights = effects(self.rows, arrays, [self.weights.trains(at) for at in range(len(arrays))])
+            weights = effects(self._lowered())
         else:
             if self._calibration is not None and not self._squares:
                 self._squares = self._measure_squares(self._calibration)
-            weights = contributions(self.rows, arrays, self._squares)
-        counted = [mine if self.weights.trains(index) else {} for index, mine in enumerate(weights)]
+            weights = contributions(self._lowered(), self._squares)
+        counted = [mine if rows.trained else {} for rows, mine in zip(self.rows, weights, strict=True)]
         for rows, kept in zip(self.rows, choose_words(manifest, counted, share, among), strict=True):
             rows.keep(kept)
         return self.cycles(**array)
@@ -368,8 +367,7 @@ class Prepared(torch.nn.Module):
         found: Squares = {}
         x = torch.from_numpy(data.x).to(self._like())
         state, alive = self.first_state(data.state, x.shape[1]), self._alive(x, data.lengths)
-        pairs = zip(self.rows, self.weights(), strict=True)
-        arrays = [rows.fold_zeros(rows.prune(mine)) for rows, mine in pairs]
+        arrays = [rows.fold_zeros(rows.prune(mine)) for rows, mine in self._lowered()]
         self.layers.run(arrays, self.layers.scale(x), state, alive, rounding=False, squares=found)
         return found
 
@@ -385,19 +383,22 @@ class Prepared(torch.nn.Module):
 
     def arrays(self) -> list[LayerArrays]:
         """Return the arrays of each layer: rounded to the hardware's integers, or floats without rounding."""
-        lowered = self.weights()
         if self.rounding:
             self._follow_ranges()
-            return [rows(mine) for rows, mine in zip(self.rows, lowered, strict=True)]
-        return [rows.fold_zeros(rows.floats(mine)) for rows, mine in zip(self.rows, lowered, strict=True)]
+            return [rows(mine) for rows, mine in self._lowered()]
+        return [rows.fold_zeros(rows.floats(mine)) for rows, mine in self._lowered()]
+
+    def _lowered(self) -> list[tuple[LayerRows, LayerArrays]]:
+        """Return the rows of each layer with its arrays, as they follow from the parameters."""
+        return [*zip(cast(Iterable[LayerRows], self.rows), self.weights(), strict=True)]
 
     def fit_limits(self) -> None:
         """Choose the rows' limits anew, with the smallest square error of the weights as they are now.
 
         For weights that were trained with ``rounding`` off, which leaves the limits as they were.
         """
-        for index, (rows, mine) in enumerate(zip(self.rows, self.weights(), strict=True)):
-            if self.weights.trains(index):
+        for rows, mine in self._lowered():
+            if rows.trained:
                 rows.fit_limits(mine)
 
     def begin_cancelling(self) -> None:
@@ -407,8 +408,8 @@ class Prepared(torch.nn.Module):
         changes. Without rounding, the module is not the model's network any more.
         """
         if moments := self._first_choices.moments:
-            for index, (rows, mine) in enumerate(zip(self.rows, moments, strict=True)):
-                if self.weights.trains(index):
+            for rows, mine in zip(self.rows, moments, strict=True):
+                if rows.trained:
                     rows.take_scales(mine)
             self.fix(1.0)
             self.settle()
@@ -422,8 +423,8 @@ class Prepared(torch.nn.Module):
         """
         moments = self._first_choices.moments
         arrays: list[LayerArrays] = []
-        for index, (rows, mine) in enumerate(zip(self.rows, self.weights(), strict=True)):
-            if self.weights.trains(index):
+        for index, (rows, mine) in enumerate(self._lowered()):
+            if rows.trained:
                 mine = rows.fix(mine, share, moments[index] if moments else None, digit_price)
             arrays.append(mine)
         self._take(arrays)
@@ -440,20 +441,14 @@ class Prepared(torch.nn.Module):
 
     def mean_step(self) -> float:
         """Return the geometric mean of the steps of the rows' weights."""
-        pairs = zip(self.rows, self.weights(), strict=True)
-        found = [
-            fractions
-            for index, (rows, mine) in enumerate(pairs)
-            if self.weights.trains(index)
-            for fractions in rows.fractions(mine)
-        ]
+        trained = [(rows, mine) for rows, mine in self._lowered() if rows.trained]
+        found = [fractions for rows, mine in trained for fractions in rows.fractions(mine)]
         return float(torch.exp2(-torch.cat(found).double().mean()))
 
     def settle(self) -> None:
         """Let the parameters have what is fixed, and round all weights again."""
         if any(rows.fixed is not None for rows in self.rows):
-            pairs = zip(self.rows, self.weights(), strict=True)
-            self._take([rows.settled(mine) for rows, mine in pairs])
+            self._take([rows.settled(mine) for rows, mine in self._lowered()])
 
     def _take(self, arrays: Sequence[LayerArrays]) -> None:
         """Take the parameters that are lowered to these arrays of the array's layers."""
@@ -528,7 +523,7 @@ class Prepared(torch.nn.Module):
         if is_front(pad, lengths):
             valid = alive[:, :, 0].sum(dim=0).cpu().numpy()
             x = padded_behind(x, valid)
-        y, state = self.run(x, self._states.begin(hx, x.shape[1], single), alive)
+        (y, *_), state = self.run(x, self._states.begin(hx, x.shape[1], single), alive)
         y = self._chosen(y, alive)
         if valid is not None and self.form.steps == "all":
             y = padded_in_front(y, valid)
@@ -542,9 +537,7 @@ class Prepared(torch.nn.Module):
             result = result.squeeze(-1)
         return (result, self._states.end(state, single)) if self.form.state else result
 
-    def run(
-        self, x: Any, state: LayerStates, alive: Any = None, seen: dict[int, Any] | None = None
-    ) -> tuple[Any, LayerStates]:
+    def run(self, x: Any, state: LayerStates, alive: Any = None) -> tuple[list[Any], LayerStates]:
         """Run ``(T, N, inputs)`` from the layers' states; see :meth:`rtlstm.train.layers.TorchLayers.run`."""
         if self.rounding:
             _check_exact_products()
@@ -557,8 +550,10 @@ class Prepared(torch.nn.Module):
         else:
             begin = [part.to(like) for part in state[0]], [part.to(like) for part in state[1]]
         arrays = self.arrays()
-        y, found = self.layers.run(arrays, read.to(like), begin, alive, self.rounding, seen, ranges=ranges)
-        return y.to(x.dtype), found
+        (y, *others), found = self.layers.run(
+            arrays, read.to(like), begin, alive, self.rounding, ranges=ranges
+        )
+        return [y.to(x.dtype), *others], found
 
     def _checked_numbers(self, numbers: Any) -> Any:
         assert self.embedding is not None
