@@ -22,9 +22,8 @@ from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.implement import implement
 from rtlstm.gen.frontends import read_if_needed
 from rtlstm.gen.frontends.reading import InitialState
-from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.calibration import Calibration, fixed_outputs
 from rtlstm.gen.quantise.quantiser import choose_formats, quantise_with
-from rtlstm.sim.golden import Golden
 from rtlstm.sim.simulated_ports import Simulator
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
@@ -69,9 +68,7 @@ def measure_numbers(context: Context, choice: Choice) -> Numbers | str:
     except ConfigurationError as refused:
         return str(refused)
     data, numerics = context.evaluation, quantised.numerics
-    x = numerics.quantise_input(data.samples.x)
-    state = data.samples.integer_state(quantised)
-    fixed = quantised.shapes[-1].output.to_floats(Golden(quantised).run(x, state, data.samples.lengths).y)
+    fixed = fixed_outputs(quantised, data.samples)
     error = (fixed - data.exact)[data.samples.alive]
     value = context.metric.measure(fixed, data)
     errors = Errors(

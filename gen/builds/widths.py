@@ -15,12 +15,13 @@ import numpy as np
 
 from rtlstm.boards.catalogue import find_target
 from rtlstm.fpga.estimate import Estimate, estimate
-from rtlstm.gen.accuracy.measure import find_uncertainty, fixed_outputs
+from rtlstm.gen.accuracy.measure import find_uncertainty
 from rtlstm.gen.accuracy.records import GAIN, Advice, Cost, ErrorReport, Part, WidthErrors, named_part
 from rtlstm.gen.accuracy.samples import Samples
 from rtlstm.gen.builds.generate import BuildRequest
 from rtlstm.gen.builds.hardware import Asked
 from rtlstm.gen.builds.report import memory_reports
+from rtlstm.gen.quantise.calibration import fixed_outputs
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise_with
 from rtlstm.gen.quantise.ranges import power_of_two
 from rtlstm.sim.reference import FloatResult

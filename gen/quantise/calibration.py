@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from rtlstm.gen.frontends.reading import ReadResult
 from rtlstm.host.raw_values import as_array
 from rtlstm.host.state import LayerArrays, StateFormats, split_layers
+from rtlstm.sim.golden import Golden, GoldenResult
 from rtlstm.sim.reference import FloatResult, FloatState, run_float
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import IntArray, where_bad
@@ -228,6 +229,17 @@ def run_reference(network: Network, data: Sequences, cell_limit: float | None = 
             "smaller calibration data"
         )
     return result
+
+
+def run_golden(network: QuantizedNetwork, data: Sequences) -> GoldenResult:
+    """Run the data through the golden model, all integers."""
+    codes = network.numerics.quantise_input(data.x)
+    return Golden(network).run(codes, data.integer_state(network), data.lengths)
+
+
+def fixed_outputs(network: QuantizedNetwork, data: Sequences) -> Floats:
+    """Return the golden model's outputs as real values, ``(T, N, outputs)``."""
+    return network.shapes[-1].output.to_floats(run_golden(network, data).y)
 
 
 def check_sequences(
