@@ -18,13 +18,13 @@ from rtlstm.bench.cases import Case, find_cases
 from rtlstm.bench.int8 import round_weights, run_int8, run_onnxruntime
 from rtlstm.bench.jobs import code_digest, open_journal
 from rtlstm.fpga.estimate import estimate_devices
-from rtlstm.gen.accuracy.measure import fixed_outputs, measure_errors
+from rtlstm.gen.accuracy.measure import measure_errors
 from rtlstm.gen.accuracy.records import Advice, named_part
 from rtlstm.gen.accuracy.samples import Floats, Samples
 from rtlstm.gen.builds.generate import BuildRequest
 from rtlstm.gen.builds.hardware import ArrayRequest, Asked, hardware_options
 from rtlstm.gen.builds.widths import Made, Widths
-from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.calibration import Calibration, fixed_outputs
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise, quantise_with
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, ToolError
@@ -229,8 +229,6 @@ class _Judged:
         self._subject = subject
         self._network = subject.model.network
         self._data = Calibration.of(self._network, subject.x, subject.lengths, subject.state)
-        samples = Samples.of(subject.x, self._network.inputs, subject.lengths)
-        self._samples = replace(samples, state=self._data.state)
         given = subject.calibration
         self._calibration: dict[str, Any] = {
             "lengths": given.get("calibration_lengths"), "state": given.get("calibration_state"),
@@ -266,7 +264,7 @@ class _Judged:
         made = self._finetuned(weight_bits, data_bits) if finetune else self._rounded(weight_bits, data_bits)
         seconds = round(perf_counter() - begin, 2)
         for numbers, network in made.items():
-            y = fixed_outputs(network, self._samples)
+            y = fixed_outputs(network, self._data)
             yield self.figures(numbers, weight_bits, data_bits, y, seconds=seconds)
 
     def _rounded(self, weight_bits: int, data_bits: int) -> dict[str, QuantizedNetwork]:
@@ -378,12 +376,12 @@ def measure_advice(case: Case, subject: Subject, weight_bits: int, data_bits: in
     quantised = quantise(network, settings, data, initial_state=begin)
     mine, other = halves(subject)
     array = ArrayRequest(**_ARRAY, max_steps=len(subject.x) if quantised.passes else None)
-    request = BuildRequest(network=network, settings=settings, array=array, initial_state=begin)
+    request = BuildRequest(read=subject.model, settings=settings, array=array, data=data)
     manifest, _ = request.manifest("advice", quantised, request.sizes("advice", quantised))
     asked = Asked(settings=settings, hardware=hardware_options(array))
     device = next((each for each in estimate_devices(manifest) if each.fits), None)
     errors = measure_errors(quantised, mine, network)
-    made = Made(request, asked, data, quantised, manifest, device)
+    made = Made(request, asked, quantised, manifest, device)
     _, advice = Widths(made, mine, run_float(network, mine.x, mine.state, mine.lengths), errors).run()
     followed = quantised
     if advice is not None:

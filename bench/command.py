@@ -1,7 +1,9 @@
 """``rtlstm bench``: this machine, the hardware and others' figures, side by side."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypedDict
 
@@ -14,14 +16,20 @@ from rtlstm.cli.options import SchedulerOption, command
 from rtlstm.cli.results import View
 
 if TYPE_CHECKING:
-    from rtlstm.bench.records import BenchResult
+    from rtlstm.bench.benchmark import Plan
+    from rtlstm.bench.records import BenchResult, CpuTime
+    from rtlstm.spec.progress import Progress
 
 
-class _Files(NamedTuple):
-    """Where results are written, too."""
+class _Found(NamedTuple):
+    """What was measured, and how it is shown."""
 
-    save: Path | None
-    csv: Path | None
+    view: View
+    fields: dict[str, Any]
+    rows: str
+    """The field that has the rows of a CSV file."""
+    passed: bool = True
+    notes: Iterable[str] = ()
 
 
 class _Spread(TypedDict):
@@ -142,15 +150,14 @@ def bench(
     multipliers or block RAM differs from synthesis, or if a step of --link differs from the golden model.
     Networks and sessions that were finished before an interruption are not done again.
     """
-    from rtlstm.bench.benchmark import Plan, run_bench
+    from rtlstm.bench.benchmark import Plan
     from rtlstm.bench.shapes import find_shapes
     from rtlstm.spec.errors import ConfigurationError
-    from rtlstm.spec.files import check_writable
+    from rtlstm.spec.files import check_writable, write_file
 
     for file in (save, csv):
         if file is not None:
             check_writable(file)
-    files = _Files(save, csv)
     if not 0 < clock < 1e5:
         raise ConfigurationError(f"--clock must be a frequency in MHz, more than 0, not {clock:g}")
     given = {
@@ -183,59 +190,47 @@ def bench(
     if workers is None and scheduler is None:
         workers = 1
     spread: _Spread = {"workers": workers, "scheduler": scheduler}
-    if estimates:
-        if shapes:
-            raise ConfigurationError("--estimates has builds of its own: leave out the networks")
-        _estimates(console, quick, files)
-        return
-    if link:
-        if shapes:
-            raise ConfigurationError("--link has builds of its own: leave out the networks")
-        if board is None:
-            _link(console, quick, files, output / "link.journal", spread)
-        else:
-            _board(console, board, quick, files)
-        return
-    if board is not None:
+    if shapes and (estimates or link):
+        what = "--estimates" if estimates else "--link"
+        raise ConfigurationError(f"{what} has builds of its own: leave out the networks")
+    if board is not None and not link:
         raise ConfigurationError("--board needs --link: give both, or leave out --board")
-    if boards:
-        _boards(console, shapes, output, quick, files)
-        return
-    if accuracy:
-        _accuracy(console, shapes, output, quick, finetuned, files, spread)
-        return
-    if profile is not None:
-        _profile(console, shapes, output, tuple(device or ()), clock, files)
-        return
-    plan = Plan(
-        shapes=find_shapes(shapes),
-        folder=output,
-        quick=quick,
-        rtl=not no_rtl,
-        goals=goals,
-        devices=tuple(device or ()),
-        assumed_mhz=clock,
-        **spread,
-    )
+    measure: Callable[[Progress | None], _Found]
+    if estimates:
+        measure = partial(_estimates, quick)
+    elif board is not None:
+        measure = partial(_board, board, quick)
+    elif link:
+        measure = partial(_link, quick, output / "link.journal", spread)
+    elif boards:
+        measure = partial(_boards, shapes, output, quick)
+    elif accuracy:
+        measure = partial(_accuracy, shapes, output, quick, finetuned, spread)
+    elif profile is not None:
+        measure = partial(_profile, shapes, output, tuple(device or ()), clock)
+    else:
+        plan = Plan(
+            shapes=find_shapes(shapes),
+            folder=output,
+            quick=quick,
+            rtl=not no_rtl,
+            goals=goals,
+            devices=tuple(device or ()),
+            assumed_mhz=clock,
+            **spread,
+        )
+        measure = partial(_networks, plan)
     with console.progress() as progress:
-        result = run_bench(plan, progress)
-    _finish(console, BENCH, result.passed, files, result.model_dump(mode="json"), "shapes")
-    _note_marks(console, result)
-
-
-def _finish(
-    console: Console, view: View, passed: bool, files: _Files, fields: dict[str, Any], rows: str
-) -> None:
-    """Save what was measured, if that was asked for, and show it; ``rows`` names the rows of a CSV file."""
-    from rtlstm.spec.files import write_file
-
-    console.passed = passed
-    if files.save is not None:
-        write_file(files.save, json.dumps(fields, indent=1) + "\n")
-    if files.csv is not None:
-        found = fields[rows]
-        write_file(files.csv, _csv(found if isinstance(found, list) else [found]))
-    console.show(view, **fields)
+        found = measure(progress)
+    console.passed, fields = found.passed, found.fields | {"passed": found.passed}
+    if save is not None:
+        write_file(save, json.dumps(fields, indent=1) + "\n")
+    if csv is not None:
+        rows = fields[found.rows]
+        write_file(csv, _csv(rows if isinstance(rows, list) else [rows]))
+    console.show(found.view, **fields)
+    for note in found.notes:
+        console.note(note)
 
 
 def _csv(found: list[dict[str, Any]]) -> str:
@@ -262,134 +257,130 @@ def _columns(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield name, " ".join(map(str, value)) if isinstance(value, list) else value
 
 
-def _estimates(console: Console, quick: bool, files: _Files) -> None:
-    """Measure the estimates' errors and show them."""
+def _estimates(quick: bool, progress: "Progress | None") -> _Found:
+    """Measure the estimates' errors."""
     from rtlstm.bench.estimates import factors_in_use, fit_factors, measure_estimates
     from rtlstm.fpga.estimate import MARGIN
 
-    with console.progress() as progress:
-        results = list(measure_estimates(quick, progress))
+    results = list(measure_estimates(quick, progress))
     factors = fit_factors(results)
-    exact = all(result.exact for result in results)
     fields = {
         "estimates": [result.model_dump(mode="json") for result in results],
         "factors": factors,
         "current_factors": {name: each for name, each in factors_in_use().items() if name in factors},
         "allowed_percent": 100 * MARGIN,
-        "passed": exact,
     }
-    _finish(console, ESTIMATES, exact, files, fields, "estimates")
+    return _Found(ESTIMATES, fields, "estimates", all(result.exact for result in results))
 
 
-def _link(console: Console, quick: bool, files: _Files, path: Path, spread: "_Spread") -> None:
-    """Measure the serial link and show it."""
+def _link(quick: bool, path: Path, spread: _Spread, progress: "Progress | None") -> _Found:
+    """Measure the serial link."""
     from rtlstm.bench.jobs import code_digest, open_journal
     from rtlstm.bench.soak import LEAST_SHARE, LEAST_USE, measure_efficiency, soak, soak_pieces
     from rtlstm.tools.work import open_workers
 
     found = list(measure_efficiency(quick))
-    with console.progress() as progress:
-        if quick:
-            endured = soak(10_000, progress=progress)
-        else:
-            with open_workers(**spread) as running, open_journal(path, code_digest()) as journal:
-                endured = soak_pieces(1_000_000, running, journal, progress)
-    passed = endured.passed and all(each.passed for each in found)
+    if quick:
+        endured = soak(10_000, progress=progress)
+    else:
+        with open_workers(**spread) as running, open_journal(path, code_digest()) as journal:
+            endured = soak_pieces(1_000_000, running, journal, progress)
     fields = {
         "efficiency": [each.model_dump(mode="json") for each in found],
         "soak": endured.model_dump(mode="json"),
         "least": {"payload_share": LEAST_SHARE, "port_use": LEAST_USE},
-        "passed": passed,
     }
-    _finish(console, LINK, passed, files, fields, "efficiency")
+    return _Found(LINK, fields, "efficiency", endured.passed and all(each.passed for each in found))
 
 
 def _accuracy(
-    console: Console,
     names: list[str] | None,
     folder: Path,
     quick: bool,
     finetuned: bool,
-    files: _Files,
-    spread: "_Spread",
-) -> None:
-    """Measure what rounding costs networks, and show it."""
+    spread: _Spread,
+    progress: "Progress | None",
+) -> _Found:
+    """Measure what rounding costs networks."""
     from rtlstm.bench.accuracy import AccuracyPlan, run_accuracy
     from rtlstm.bench.cases import find_cases
 
-    plan = AccuracyPlan(find_cases(names), folder, quick, finetuned, **spread)
-    with console.progress() as progress:
-        result = run_accuracy(plan, progress)
-    _finish(console, ACCURACY, True, files, {**result.model_dump(mode="json"), "passed": True}, "cases")
+    result = run_accuracy(AccuracyPlan(find_cases(names), folder, quick, finetuned, **spread), progress)
     missing: dict[str, list[str]] = {}
     for case in result.cases:
         for why in case.missing:
             missing.setdefault(why, []).append(case.name)
-    for why, some in missing.items():
-        console.note(f"{', '.join(some)}: {why}")
+    notes = [f"{', '.join(some)}: {why}" for why, some in missing.items()]
+    return _Found(ACCURACY, result.model_dump(mode="json"), "cases", notes=notes)
 
 
 def _profile(
-    console: Console,
     shapes: list[str] | None,
     folder: Path,
     devices: tuple[str, ...],
     clock: float,
-    files: _Files,
-) -> None:
-    """Work out latencies and errors of STAC-ML Markets' networks, and show them."""
+    progress: "Progress | None",
+) -> _Found:
+    """Work out latencies and errors of STAC-ML Markets' networks."""
     from rtlstm.bench.hardware import run_profile
 
-    with console.progress() as progress:
-        result = run_profile(shapes, folder, devices, clock, progress)
-    _finish(console, STAC, True, files, {**result.model_dump(mode="json"), "passed": True}, "shapes")
-    if any(shape.clock.source == "assumed" for shape in result.shapes):
-        console.note(_ASSUMED)
+    result = run_profile(shapes, folder, devices, clock, progress)
+    assumed = any(shape.clock.source == "assumed" for shape in result.shapes)
+    return _Found(STAC, result.model_dump(mode="json"), "shapes", notes=[_ASSUMED] * assumed)
 
 
-def _boards(console: Console, names: list[str] | None, folder: Path, quick: bool, files: _Files) -> None:
-    """Compare boards with this processor, and show it."""
+def _boards(names: list[str] | None, folder: Path, quick: bool, progress: "Progress | None") -> _Found:
+    """Compare boards with this processor."""
     from rtlstm.bench.soak import run_boards
 
-    with console.progress() as progress:
-        result = run_boards(names, folder, quick, progress)
-    _finish(console, BOARDS, True, files, {**result.model_dump(mode="json"), "passed": True}, "networks")
-    for time in (time for network in result.networks for time in network.cpu if time.missing):
-        console.note(f"{time.engine} was not timed: {time.missing}")
-    console.note(BOARDS_NOTE)
+    result = run_boards(names, folder, quick, progress)
+    notes = [*_not_timed(network.cpu for network in result.networks), BOARDS_NOTE]
     if result.machine.load_average > _BUSY:
-        console.note("the machine was busy: its times are longer")
+        notes.append("the machine was busy: its times are longer")
+    return _Found(BOARDS, result.model_dump(mode="json"), "networks", notes=notes)
 
 
-def _board(console: Console, board: str, quick: bool, files: _Files) -> None:
-    """Run steps with faults to a simulated board and show the result."""
+def _board(board: str, quick: bool, progress: "Progress | None") -> _Found:
+    """Run steps with faults to a simulated board."""
     from rtlstm.bench.soak import soak_board
 
-    with console.progress() as progress:
-        endured = soak_board(board, 640 if quick else 10_000, progress=progress)
-    fields = {"soak": endured.model_dump(mode="json"), "passed": endured.passed}
-    _finish(console, BOARD, endured.passed, files, fields, "soak")
+    endured = soak_board(board, 640 if quick else 10_000, progress=progress)
+    return _Found(BOARD, {"soak": endured.model_dump(mode="json")}, "soak", endured.passed)
 
 
-def _note_marks(console: Console, result: "BenchResult") -> None:
+def _networks(plan: "Plan", progress: "Progress | None") -> _Found:
+    """Measure networks, in hardware and on this machine."""
+    from rtlstm.bench.benchmark import run_bench
+
+    result = run_bench(plan, progress)
+    return _Found(BENCH, result.model_dump(mode="json"), "shapes", result.passed, _marks(result))
+
+
+def _not_timed(times: Iterable[Iterable["CpuTime"]]) -> Iterator[str]:
+    """Say which engines are missing."""
+    for each in chain(*times):
+        if each.missing:
+            yield f"{each.engine} was not timed: {each.missing}"
+
+
+def _marks(result: "BenchResult") -> Iterator[str]:
     """Explain the marks of the tables, each once."""
     if any(shape.clock.source == "assumed" for shape in result.shapes):
-        console.note(_ASSUMED)
+        yield _ASSUMED
     predicted: dict[str, list[str]] = {}
     for shape in result.shapes:
         found = shape.hardware
         if found.not_simulated:
             predicted.setdefault(found.not_simulated, []).append(shape.name)
         elif not found.agrees:
-            console.note(
+            yield (
                 f"! {shape.name}: {found.words_different} of {found.words_compared} words differ from the "
                 f"golden model, {found.steps_off_cycle} of {found.steps} steps are off their cycle; latency "
                 f"{found.measured_latency}, of a first step {found.measured_first_step_latency}, interval "
                 f"{found.measured_interval or 'not constant'} measured"
             )
     for why, names in predicted.items():
-        console.note(f"* predicted only, {why}: {', '.join(names)}")
-    for time in (time for shape in result.shapes for time in shape.cpu if time.missing):
-        console.note(f"{time.engine} was not timed: {time.missing}")
+        yield f"* predicted only, {why}: {', '.join(names)}"
+    yield from _not_timed(shape.cpu for shape in result.shapes)
     if result.machine.load_average > _BUSY:
-        console.note("the machine was busy: times are longer, p99 much so")
+        yield "the machine was busy: times are longer, p99 much so"

@@ -37,6 +37,8 @@ from rtlstm.boards.catalogue import find_board, usable_boards
 from rtlstm.boards.wire import LINK_COSTS
 from rtlstm.gen.builds.generate import BuildRequest, generate_build
 from rtlstm.gen.builds.on_board import BoardOffer, OnBoard, compare_boards, mark_cheapest
+from rtlstm.gen.frontends import read_if_needed
+from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.host import Accelerator, pack
 from rtlstm.host.link.byte_ports import BytePort
@@ -430,11 +432,9 @@ def run_boards(
             times[line["shape"]].append(CpuTime(**line["time"]))
     found = []
     for shape in chosen:
-        request = BuildRequest(
-            network=shape.network(),
-            settings=shape.settings,
-            calibration=shape.input_values(_CALIBRATION).astype(np.float64),
-        )
+        read = read_if_needed(shape.network())
+        data = Calibration.of(read.network, shape.input_values(_CALIBRATION).astype(np.float64))
+        request = BuildRequest(read=read, settings=shape.settings, data=data)
         offers = compare_boards(request, usable_boards(), progress, f"compare boards for {shape.name}")
         ours = mark_cheapest([_with_software(offer, software) for offer in offers])
         found.append(NetworkBoards(name=shape.name, boards=ours, cpu=tuple(times[shape.name])))

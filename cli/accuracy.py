@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rtlstm.cli.commands import as_typed
+from rtlstm.cli.commands import generate_command
 from rtlstm.cli.console import Console
 from rtlstm.cli.data import check_page, load_array, load_inputs, load_lengths, load_state
 from rtlstm.cli.options import (
@@ -129,9 +129,7 @@ def accuracy(
         its_pad = pad if calibration_lengths and pad != "back" else None
         order = {"batch_first": batch_first, "pad": its_pad}
         chosen = {**options, **found.advice.options, **(order if named else {})}
-        typed = [as_typed(name, value) for name, value in chosen.items() if value is not None]
-        words = ["rtlstm generate", shlex.quote(str(model)), "-o", shlex.quote(str(folder))]
-        console.next = " ".join([*words, *typed, *named])
+        console.next = " ".join([generate_command(model, folder, chosen), *named])
     if model is None:
         console.note(
             "the build holds rounded weights alone: give --model MODEL to see what rounding them costs, "

@@ -1,13 +1,12 @@
 """``rtlstm boards`` and ``rtlstm devices``: what other commands take by name, and which suits a model."""
 
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from rtlstm.cli.commands import as_typed
+from rtlstm.cli.commands import generate_command
 from rtlstm.cli.console import Console
 from rtlstm.cli.data import load_inputs, load_lengths
 from rtlstm.cli.options import (
@@ -58,25 +57,17 @@ def boards(
     from rtlstm.gen.builds.generate import BuildRequest, default_name
     from rtlstm.gen.builds.on_board import compare_boards
     from rtlstm.gen.frontends import read_model
+    from rtlstm.gen.quantise.calibration import read_data
 
     settings = QuantizationSettings(**option_values(QuantizationSettings, options))
     x, lengths = load_inputs(calibration, "the calibration data"), load_lengths(calibration_lengths)
     read = read_model(model, ReadOptions(**option_values(ReadOptions, options)))
     x = read.looked_up(x, "calibration", lengths, batch_first, pad)
-    request = BuildRequest(
-        network=read.network,
-        settings=settings,
-        calibration=x,
-        calibration_lengths=lengths,
-        calibration_state=read.calibration_state(x, batch_first),
-        batch_first=batch_first,
-        pad=pad,
-        initial_state=read.initial_state,
-        source=read.report,
-    )
+    data = read_data(read, x, lengths, None, batch_first, pad)
+    request = BuildRequest(read=read, settings=settings, data=data)
     with console.progress() as progress:
         offers = compare_boards(request, usable_boards(), progress)
-    name = default_name(read.network, read.report)
+    name = default_name(read)
     found = [offer.model_dump(mode="json") for offer in offers]
     console.show(_OFFERS, name=name, boards=found, priced=PRICED)
     console.note(BOARDS_NOTE)
@@ -94,9 +85,7 @@ def boards(
         "pad": None if pad == "back" else pad,
         **options,
     }
-    words = ["rtlstm generate", shlex.quote(str(model)), "-o", shlex.quote(f"build/{name}")]
-    typed = [as_typed(key, value) for key, value in given.items() if value is not None]
-    console.next = " ".join([*words, *typed])
+    console.next = generate_command(model, f"build/{name}", given)
 
 
 BOARDS_NOTE = (

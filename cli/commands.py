@@ -217,6 +217,13 @@ def chosen_for(fit: Mapping[str, Any]) -> str:
     return f"{what} chosen for {found.device}{link}, {how}of {found.tried:,} worked out; {found.limit_text}."
 
 
+def generate_command(model: object, folder: object, options: Mapping[str, Any]) -> str:
+    """Return the command that makes a build of a model, with those of its options that are not None."""
+    typed = [as_typed(name, value) for name, value in options.items() if value is not None]
+    words = map(shlex.quote, (str(model), "-o", str(folder)))
+    return " ".join(["rtlstm generate", *words, *typed])
+
+
 def next_command(command: str, folder: object, **options: object) -> str:
     """Return a command for what a command before made, as it is typed."""
     texts = (typed_options(f"--{name}", [value]) for name, value in options.items())

@@ -1,7 +1,6 @@
 """``rtlstm explore``: the best builds of a model, over bits, devices and arrays."""
 
 import json
-import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rtlstm.cli.commands import as_typed
+from rtlstm.cli.commands import generate_command
 from rtlstm.cli.console import Console
 from rtlstm.cli.data import load_array, load_arrays, load_lengths
 from rtlstm.cli.options import (
@@ -28,7 +27,7 @@ from rtlstm.explore.page import render_page
 from rtlstm.explore.request import SearchOptions, SpaceOptions
 from rtlstm.gen.frontends import read_model
 from rtlstm.gen.frontends.reading import ReadOptions
-from rtlstm.gen.quantise.calibration import Calibration, explained
+from rtlstm.gen.quantise.calibration import read_data
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.files import write_file
 from rtlstm.spec.layout import Pad, is_front, sequences_first
@@ -178,10 +177,8 @@ class Given:
         shapes = find_shapes(read.network, roundings, asked.max_steps, asked.wave_front)
         space = Space.asked(shapes, asked)
         check_boards(read.network, space)
-        self._name = default_name(read.network, read.report)
-        state = read.calibration_state(x, first)
-        with explained(read.report.front):
-            data = Calibration.of(read.network, x, valid, state, first, self._pad_of(valid))
+        self._name = default_name(read)
+        data = read_data(read, x, valid, None, first, self._pad_of(valid))
         padded = valid is not None
         if evaluation is not None:
             arrays = load_arrays(evaluation, "the evaluation data")
@@ -208,9 +205,7 @@ class Given:
             "pad": None if self._lengths is None or self._pad == "back" else self._pad,
             **self._options,
         }
-        words = [str(self._model), "-o", f"build/{self._name}_{number}"]
-        typed = " ".join(as_typed(key, value) for key, value in given.items() if value is not None)
-        return f"rtlstm generate {' '.join(map(shlex.quote, words))} {typed}"
+        return generate_command(self._model, f"build/{self._name}_{number}", given)
 
 
 def _write_files(

@@ -20,10 +20,10 @@ from rtlstm.gen.builds.command_options import ImplementOptions, SimulateOptions
 from rtlstm.gen.builds.compare import compare_build
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.implement import implement
+from rtlstm.gen.frontends import read_if_needed
 from rtlstm.gen.frontends.reading import InitialState
-from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.calibration import Calibration, fixed_outputs
 from rtlstm.gen.quantise.quantiser import choose_formats, quantise_with
-from rtlstm.sim.golden import Golden
 from rtlstm.sim.simulated_ports import Simulator
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
@@ -68,9 +68,7 @@ def measure_numbers(context: Context, choice: Choice) -> Numbers | str:
     except ConfigurationError as refused:
         return str(refused)
     data, numerics = context.evaluation, quantised.numerics
-    x = numerics.quantise_input(data.samples.x)
-    state = data.inputs.integer_state(quantised)
-    fixed = quantised.shapes[-1].output.to_floats(Golden(quantised).run(x, state, data.inputs.lengths).y)
+    fixed = fixed_outputs(quantised, data.samples)
     error = (fixed - data.exact)[data.samples.alive]
     value = context.metric.measure(fixed, data)
     errors = Errors(
@@ -132,7 +130,7 @@ def prove_point(context: Context, work: Proving) -> Proof:
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text) / "build"
         manifest = generate_build(
-            context.network,
+            read_if_needed(context.network).replace(initial_state=context.initial_state),
             folder,
             name=context.name,
             settings=point.choice.settings,
@@ -140,7 +138,6 @@ def prove_point(context: Context, work: Proving) -> Proof:
             calibration=None if data is None else data.x,
             calibration_lengths=None if data is None else data.lengths,
             calibration_state=None if data is None or data.state is None else tuple(map(tuple, data.state)),
-            initial_state=context.initial_state,
         )
         found, _ = compare_build(folder, SimulateOptions(simulator=work.simulator, verify=False))
         cycles = manifest.cycles.step_latency_cycles

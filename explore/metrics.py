@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from rtlstm.explore.space import Errors, Point
 from rtlstm.gen.accuracy.samples import Labels, Samples
-from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.spec.errors import ConfigurationError, InputError
 
 Floats = NDArray[np.float64]
@@ -39,8 +38,6 @@ class Evaluation:
     """The data that outputs are measured on."""
 
     samples: Samples
-    inputs: Calibration
-    """The samples with the state in which each sequence begins."""
     exact: Floats
     """The float network's outputs, ``(T, N, outputs)``."""
     threshold: float

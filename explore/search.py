@@ -5,7 +5,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -78,9 +78,9 @@ def make_context(
     known = None
     if labels is not None and metric.function is None:
         known = Labels.of(labels, samples, network.outputs, threshold)
-    inputs = Calibration.of(network, samples.x, samples.lengths, read.calibration_state(samples.x, False))
-    exact = run_reference(network, inputs).y
-    data = Evaluation(samples, inputs, exact, threshold, known, labels)
+    samples = replace(samples, state=read.calibration_state(samples.x, False))
+    exact = run_reference(network, samples).y
+    data = Evaluation(samples, exact, threshold, known, labels)
     metric.check(data)
     return Context(name, network, calibration, data, metric, initial_state=read.initial_state)
 

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -308,7 +309,7 @@ def place_and_route(
             f"place and route of {name} on {chosen.label}",
             phase=phase,
             work=work,
-            log=log,
+            first_log=log,
             options=lambda mhz: nextpnr_options(chosen, mhz, router, placer, on_board=on_board),
             results=["--seed", str(seed), *delays, "--report", _REPORT],
             progress=progress,
@@ -357,38 +358,30 @@ def place_and_route(
         ) from None
 
 
+@dataclass
 class _Nextpnr:
     """Runs nextpnr on one netlist, once or several times: a :data:`Run`.
 
     ``what`` and ``phase`` say what is done, for errors and for ``progress``. Logs of several runs are named
-    after ``log`` and the run. ``options`` returns the options for a target in MHz. ``results`` are options
-    that name the results.
+    after ``first_log`` and the run. ``options`` returns the options for a target in MHz. ``results`` are
+    options that name the results.
     """
 
-    def __init__(
-        self,
-        tool: Tool,
-        what: str,
-        *,
-        phase: str,
-        work: Path,
-        log: Path,
-        options: Callable[[float], list[str]],
-        results: list[str],
-        progress: Progress | None,
-        stop: Event | None,
-        deadline: float | None,
-    ) -> None:
-        self.log = self._log = log
-        """``log`` is that of the last run."""
-        self._tool, self._what, self._phase, self._work = tool, what, phase, work
-        self._options, self._results = options, results
-        self._progress, self._stop, self._deadline = progress, stop, deadline
+    tool: Tool
+    what: str
+    phase: str
+    work: Path
+    first_log: Path
+    options: Callable[[float], list[str]]
+    results: list[str]
+    progress: Progress | None
+    stop: Event | None
+    deadline: float | None
 
     def __call__(self, more: list[str], step: str, mhz: float, watch: Watch) -> float:
-        self.log = self._log.with_stem(f"{self._log.stem}-{step}") if step else self._log
-        phase = f"{self._phase}, {step}" if step else self._phase
-        stages = _Stages(phase, self._progress) if self._progress else None
+        self.log = self.first_log.with_stem(f"{self.first_log.stem}-{step}") if step else self.first_log
+        phase = f"{self.phase}, {step}" if step else self.phase
+        stages = _Stages(phase, self.progress) if self.progress else None
 
         def both(text: str) -> None:
             if stages:
@@ -397,15 +390,15 @@ class _Nextpnr:
 
         source = [] if "--json" in more else ["--json", NETLIST]
         seconds = run_logged(
-            self._tool,
-            [*self._options(mhz), *source, *more, *self._results],
-            folder=self._work,
+            self.tool,
+            [*self.options(mhz), *source, *more, *self.results],
+            folder=self.work,
             log=self.log,
-            what=self._what,
+            what=self.what,
             watch=both,
-            progress=self._progress,
-            stop=self._stop,
-            deadline=self._deadline,
+            progress=self.progress,
+            stop=self.stop,
+            deadline=self.deadline,
         )
         if stages:
             stages.end()

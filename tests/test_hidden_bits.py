@@ -199,7 +199,7 @@ def test_explore_and_advice_quantise_for_the_device_as_generate_does(
         **numbers,
     )
     exact = run_float(network, x).y
-    evaluation = Evaluation(Samples.of(x, network.inputs), data, exact, threshold=0.0)
+    evaluation = Evaluation(Samples.of(x, network.inputs), exact, threshold=0.0)
     measured = measure_numbers(Context("made", network, data, evaluation, find_metric("error")), choice)
     assert isinstance(measured, Numbers)
     built = generate_build(

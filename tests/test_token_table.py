@@ -16,6 +16,7 @@ from rtlstm import Accelerator, ConfigurationError, InputError, Manifest, Quanti
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.hardware import ArrayRequest
+from rtlstm.gen.frontends import read_if_needed
 from rtlstm.hdl.emit.verilog import linked_core_to_verilog
 from rtlstm.host.device import Device
 from rtlstm.host.embeddings import Embedding
@@ -51,11 +52,11 @@ def table(rows: int = ROWS, width: int = WIDTH) -> Embedding:
 
 
 def make(folder: Path, token_table: str = "core", **options: Any) -> rtlstm.Build:
-    given = {"embeddings": (table(),), "network": network()} | {
-        name: options.pop(name) for name in ("embeddings", "network", "capacities") if name in options
-    }
+    read = read_if_needed(options.pop("network", None) or network())
+    read = read.replace(embeddings=options.pop("embeddings", (table(),)))
+    capacities = options.pop("capacities", None)
     array = ArrayRequest(token_table=token_table, **ARRAY | options)
-    generate_build(given.pop("network"), folder, array=array, settings=SETTINGS, **given)
+    generate_build(read, folder, array=array, settings=SETTINGS, capacities=capacities)
     return rtlstm.Build(folder)
 
 

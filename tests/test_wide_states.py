@@ -23,6 +23,7 @@ from rtlstm.gen.accuracy.samples import Samples
 from rtlstm.gen.builds.accuracy import measure_build
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.frontends import read_if_needed
 from rtlstm.gen.frontends.reading import InitialState
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
@@ -198,7 +199,7 @@ def test_accuracy_begins_in_the_state_of_the_model_or_in_given_ones(name: str, t
     network, folder = NETWORKS[name], tmp_path / "build"
     x, model, other = inputs(network), begin(network, 0.8), tiled(begin(network, 0.3))
     sizes = {"settings": NARROW, "parameters": Parameters(lanes=8, macs=2)}
-    generate_build(network, folder, calibration=x, initial_state=model, **sizes)
+    generate_build(read_if_needed(network).replace(initial_state=model), folder, calibration=x, **sizes)
     manifest = Manifest.load(folder)
     quantised = unpack(WeightImage.load(folder / "weights.bin", manifest), manifest)
     for given, state in ((None, tiled(model)), (other, other)):
@@ -272,7 +273,8 @@ def test_a_device_holds_them_or_refuses_the_network(name: str, tmp_path: Path) -
         texts = [(tmp_path / folder / made.rtl).read_text() for folder in ("on_wide", "wide")]
         assert texts[0] == texts[1]
     own = begin(other, 3.0)
-    for more in ({"calibration_state": tiled(own)}, {"initial_state": own}):
+    model = read_if_needed(other)
+    for read, state in ((model, tiled(own)), (model.replace(initial_state=own), None)):
         with pytest.raises(
             ConfigurationError,
             match=rf"h of layer '{name}5' must be within \+-0.992188, the range that the device has for it, "
@@ -280,17 +282,15 @@ def test_a_device_holds_them_or_refuses_the_network(name: str, tmp_path: Path) -
             "or a build of its own",
         ):
             generate_build(
-                other,
-                tmp_path / "no",
-                device=tmp_path / "narrow",
-                **given | {"calibration_state": None} | more,
+                read, tmp_path / "no", device=tmp_path / "narrow", **given | {"calibration_state": state}
             )
     generate_build(network, tmp_path / "fixed", **sizes, calibration_state=far)
     assert (
         generate_build(network, tmp_path / "again", device=tmp_path / "fixed").layers[0].output.fraction == 5
     )
     with pytest.raises(ConfigurationError, match=r"must be within \+-3.96875, .* begin with 5;"):
-        generate_build(network, tmp_path / "no", device=tmp_path / "fixed", initial_state=begin(network, 5.0))
+        far_off = read_if_needed(network).replace(initial_state=begin(network, 5.0))
+        generate_build(far_off, tmp_path / "no", device=tmp_path / "fixed")
 
 
 @pytest.mark.slow
@@ -301,8 +301,8 @@ def test_another_network_on_a_wide_device(name: str, tmp_path: Path) -> None:
     made = {"settings": NARROW, "parameters": Parameters(lanes=8, macs=2), "calibration": inputs(network)}
     far = {"calibration_state": tiled(begin(network, 3.0))}
     generate_build(network, tmp_path / "device", capacities={"vector_words": 16}, **made, **far)
-    state = begin(other, 2.5)
-    generate_build(other, tmp_path / "other", device=tmp_path / "device", initial_state=state)
+    model = read_if_needed(other).replace(initial_state=begin(other, 2.5))
+    generate_build(model, tmp_path / "other", device=tmp_path / "device")
     found, _ = compare(tmp_path / "other", inputs(other)[:4], simulator="icarus", verify=False)
     assert found.passed, found.first_difference
 

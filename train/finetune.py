@@ -11,9 +11,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
-from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.calibration import Calibration, fixed_outputs
 from rtlstm.gen.quantise.search import cut_in_time
-from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, InputError, warn_caller
 from rtlstm.spec.layout import Pad
@@ -402,11 +401,7 @@ class _Judge:
             raise
 
     def of(self, network: QuantizedNetwork) -> Errors:
-        data = self._data
-        codes = network.numerics.quantise_input(data.x)
-        found = Golden(network).run(codes, data.integer_state(network), data.lengths)
-        error = network.shapes[-1].output.to_floats(found.y) - self._wanted
-        mine = error[data.alive]
+        mine = (fixed_outputs(network, self._data) - self._wanted)[self._data.alive]
         return Errors(rms=float(np.sqrt(np.mean(mine**2))), largest=float(np.abs(mine).max()))
 
 
@@ -525,9 +520,7 @@ class _Trainer:
         state, parts = module.first_state(data.state, x.shape[1]), []
         for begin in range(0, len(x), length):
             mine, valid = x[begin : begin + length], alive[begin : begin + length]
-            seen: dict[int, Any] = {}
-            y, after = module.run(mine, state, valid, seen)
-            outputs = [y, *(seen[at] for at in sorted(seen))]
+            outputs, after = module.run(mine, state, valid)
             part = _Pieces(mine, valid, state, outputs, torch.arange(x.shape[1]))
             parts.append(part.take(valid[:, :, 0].any(dim=0).nonzero()[:, 0]))
             state = after
@@ -585,10 +578,9 @@ class _Trainer:
         if self._asked.mixed:
             batch, in_float = self._mixed(batch)
         self.round_from(number)
-        seen: dict[int, Any] = {}
-        y, reached = self._module.run(batch.x, batch.state, self._alive(batch), seen)
+        outputs, reached = self._module.run(batch.x, batch.state, self._alive(batch))
         self._walk.go_on(reached, in_float)
-        return batch, [y, *(seen[at] for at in sorted(seen))]
+        return batch, outputs
 
     def _weights(self, batch: _Pieces) -> list[float]:
         """Return the weight of each square error, for y and the outputs of each recurrent layer."""
@@ -614,10 +606,9 @@ class _Trainer:
         parts = draw.uniform(size=count) * (draw.uniform(size=count) < self._asked.mixed)
         others = self._pieces.x[:, draw.choice(self._pieces.x.shape[1], count, replace=False)]
         x = torch.lerp(batch.x, others, torch.from_numpy(parts).to(others)[:, None])
-        seen: dict[int, Any] = {}
         with torch.no_grad():
-            y, reached = self._teacher.run(x, self._walk.states[1], self._alive(batch), seen)
-        return replace(batch, x=x, outputs=[y, *(seen[at] for at in sorted(seen))]), reached
+            outputs, reached = self._teacher.run(x, self._walk.states[1], self._alive(batch))
+        return replace(batch, x=x, outputs=outputs), reached
 
     @staticmethod
     def _alive(batch: _Pieces) -> Any:

@@ -6,7 +6,7 @@ its caller sees them, and as its layers keep them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -50,11 +50,11 @@ class _Run:
     alive: Any
     """Where sequences have steps, ``(T, N, 1)``; None if everywhere."""
     rounding: bool
-    seen: dict[int, Any]
-    """Takes the outputs of each recurrent layer, ``(T, N, values)``."""
-    squares: Squares | None = None
-    ranges: RangeTensors | None = None
+    squares: Squares | None
+    ranges: RangeTensors | None
     """Logarithms of the ranges that are trained."""
+    seen: dict[int, Any] = field(default_factory=dict)
+    """Takes the outputs of each recurrent layer, ``(T, N, values)``."""
 
 
 class TorchLayers(torch.nn.Module):
@@ -101,25 +101,24 @@ class TorchLayers(torch.nn.Module):
         state: LayerStates,
         alive: Any,
         rounding: bool = True,
-        seen: dict[int, Any] | None = None,
         squares: Squares | None = None,
         ranges: RangeTensors | None = None,
-    ) -> tuple[Any, LayerStates]:
+    ) -> tuple[list[Any], LayerStates]:
         """Run whole sequences of ``x``, ``(T, N, inputs)``, multiples of the input's step, from ``state`` on.
 
         ``arrays`` are those of each layer, as :class:`rtlstm.train.rows.LayerRows` gives them; ``ranges`` has
         the logarithms of the ranges that are trained. ``alive`` says where sequences have steps, ``(T, N,
-        1)``; None if everywhere. Without ``rounding`` it computes the float network of these arrays. ``seen``
-        takes the outputs of each recurrent layer by its index, ``(T, N, values)``. ``squares`` takes sums of
-        squares of what is multiplied, if nothing is rounded. Padding counts as it is, and sequences that have
-        ended with their last h.
+        1)``; None if everywhere. Without ``rounding`` it computes the float network of these arrays.
+        ``squares`` takes sums of squares of what is multiplied, if nothing is rounded. Padding counts as it
+        is, and sequences that have ended with their last h. Returns y and the outputs of each recurrent
+        layer, ``(T, N, values)``, and the final state.
         """
-        run = _Run(alive, rounding, {} if seen is None else seen, squares, ranges)
+        run = _Run(alive, rounding, squares, ranges)
         h, c = list(state[0]), list(state[1])
         values = x
         if not self.network.passes:
-            values = self._part(range(len(self.shapes)), arrays, values, h, c, run)
-            return values if alive is None else values * alive, (h, c)
+            y = self._part(range(len(self.shapes)), arrays, values, h, c, run)
+            values = y if alive is None else y * alive
         for parts, layers_of in zip(self.network.passes, part_layers(self.network.passes), strict=True):
             found = []
             for part, layers in zip(parts, layers_of, strict=True):
@@ -130,7 +129,7 @@ class TorchLayers(torch.nn.Module):
                 y = y if alive is None else y * alive
                 found.append(_reverse_valid(y, alive) if part.reversed_output else y)
             values = torch.cat(found, dim=-1)
-        return values, (h, c)
+        return [values, *(run.seen[at] for at in sorted(run.seen))], (h, c)
 
     def _part(
         self, layers: range, arrays: Sequence[LayerArrays], x: Any, h: list[Any], c: list[Any], run: _Run
@@ -144,16 +143,13 @@ class TorchLayers(torch.nn.Module):
             values = x if index == layers[0] else given[index - shape.before]
             last = index + shape.feedback
             partials = partials if joins_sums(self.shapes, index) else None
-            if shape.kind == "recall":
+            if shape.kind == "recall" or shape.has_h:
                 before = {**given, index - shape.before: values}
-                given |= self._recalled(range(index, last + 1), arrays, before, partials, h, c, run)
-            elif shape.has_h:
-                given |= self._recurrence(index, last, arrays, values, partials, h, c, run)
-                run.seen[index] = given[last]
+                given |= self._recurrence(range(index, last + 1), arrays, before, partials, h, c, run)
             else:
                 partials = self._sums(index, arrays[index], values, partials, run)
-            if shape.kind not in (*SKIPS, "recall") and not shape.has_h:
-                given[index] = self._results(index, arrays[index], partials, None, run)[0]
+                if shape.kind not in SKIPS:
+                    given[index] = self._results(index, arrays[index], partials, None, run)[0]
             index = last + 1
         return given[layers[-1]]
 
@@ -245,59 +241,6 @@ class TorchLayers(torch.nn.Module):
 
     def _recurrence(
         self,
-        first: int,
-        last: int,
-        arrays: Sequence[LayerArrays],
-        x: Any,
-        partials: Any,
-        h: list[Any],
-        c: list[Any],
-        run: _Run,
-    ) -> dict[int, Any]:
-        """Run a recurrent layer, and the layer behind it whose results it reads back, if there is one.
-
-        ``partials`` are the sums of what else it reads; None for nothing.
-        """
-        at = self._hidden[first]
-        number = self._states.get(first)
-        # The gradients of ranges are those of the cell's graph.
-        alone = partials is None and run.rounding and not run.ranges
-        layer = self._fused(first, arrays[first]) if alone else None
-        if layer is not None and number is not None:
-            mine = arrays[first]
-            read = torch.relu(x) if self.shapes[first].input_relu else x
-            weights = (mine["w_in"], mine["w_rec"], mine["bias"])
-            y, h[at], c[number] = run_fused(
-                layer, read.to(weights[0].dtype), h[at], c[number], *weights, run.alive
-            )
-            return {first: y}
-        simple = run.alive is None and run.squares is None and partials is None
-        if number is not None and not run.rounding and simple and self._is_plain(first):
-            mine = arrays[first]
-            read = torch.relu(x) if self.shapes[first].input_relu else x
-            y, h[at], c[number] = _run_float(read, h[at], c[number], mine)
-            return {first: y}
-        inputs = self._sums(first, arrays[first], x, partials, run)
-        found: dict[int, list[Any]] = {index: [] for index in range(first, last + 1)}
-        for step, part in enumerate(inputs):
-            alive = None if run.alive is None else run.alive[step]
-            sums = part
-            if self.shapes[first].recurrent:
-                sums = part + self._product(first, True, arrays[first], h[at], run)
-            for index in range(first, last + 1):
-                if index > first:
-                    joined = sums if joins_sums(self.shapes, index) else None
-                    sums = self._sums(index, arrays[index], found[index - 1][-1], joined, run)
-                state = None if number is None else c[number]
-                values, kept = self._results(index, arrays[index], sums, state, run)
-                found[index].append(values)
-                if kept is not None and number is not None:
-                    c[number] = _where(alive, kept, c[number])
-            h[at] = _where(alive, found[last][-1], h[at])
-        return {index: torch.stack(values) for index, values in found.items()}
-
-    def _recalled(
-        self,
         block: range,
         arrays: Sequence[LayerArrays],
         before: Mapping[int, Any],
@@ -306,25 +249,32 @@ class TorchLayers(torch.nn.Module):
         c: list[Any],
         run: _Run,
     ) -> dict[int, Any]:
-        """Run a layer that recalls h, and all up to the one that gives it, step by step.
+        """Run a layer with an h, or one that recalls it, and all up to the one that gives this h.
 
         ``before`` are the sequences that earlier layers gave, ``partials`` the sums of what else the first
         one reads, None for nothing.
         """
+        first, last = block[0], block[-1]
         mine = next(index for index in block if self.shapes[index].has_h)
         at, number = self._hidden[mine], self._states.get(mine)
+        x = before[first - self.shapes[first].before]
+        if number is not None and partials is None and self._is_plain(first):
+            whole = self._whole(first, arrays[first], x, h[at], c[number], run)
+            if whole is not None:
+                run.seen[first], h[at], c[number] = whole
+                return {first: run.seen[first]}
         found: dict[int, list[Any]] = {index: [] for index in block}
-        first = self.shapes[block[0]]
-        for step in range(len(before[block[0] - first.before])):
-            alive = None if run.alive is None else run.alive[step]
-            sums: Any = None if partials is None else partials[step]
+        # What the first one reads does not wait for h.
+        for step, part in enumerate(self._sums(first, arrays[first], x, partials, run)):
+            alive, sums = None if run.alive is None else run.alive[step], part
             for index in block:
                 shape = self.shapes[index]
-                source = index - shape.before
-                values = found[source][-1] if source in found else before[source][step]
-                joined = sums if joins_sums(self.shapes, index) else None
-                sums = self._sums(index, arrays[index], values, joined, run)
-                if shape.kind == "recall":
+                if index > first:
+                    source = index - shape.before
+                    values = found[source][-1] if source in found else before[source][step]
+                    joined = sums if joins_sums(self.shapes, index) else None
+                    sums = self._sums(index, arrays[index], values, joined, run)
+                if shape.recurrent:
                     sums = sums + self._product(index, True, arrays[index], h[at], run)
                 if shape.kind in SKIPS:
                     continue
@@ -333,16 +283,28 @@ class TorchLayers(torch.nn.Module):
                 found[index].append(results)
                 if kept is not None and number is not None:
                     c[number] = _where(alive, kept, c[number])
-            h[at] = _where(alive, found[block[-1]][-1], h[at])
+            h[at] = _where(alive, found[last][-1], h[at])
         given = {index: torch.stack(values) for index, values in found.items() if values}
-        run.seen[mine] = given[block[-1]]
+        run.seen[mine] = given[last]
         return given
 
-    def _fused(self, index: int, arrays: LayerArrays) -> FusedLayer | None:
-        """Return what the fused unit computes a layer with; None if its cell is another one."""
+    def _whole(
+        self, index: int, arrays: LayerArrays, x: Any, h: Any, c: Any, run: _Run
+    ) -> tuple[Any, Any, Any] | None:
+        """Run PyTorch's LSTM as a whole; return outputs and final states, None if it must go step by step."""
+        read = torch.relu(x) if self.shapes[index].input_relu else x
+        # The gradients of ranges are those of the cell's graph.
+        if run.rounding and not run.ranges:
+            weights = (arrays["w_in"], arrays["w_rec"], arrays["bias"])
+            layer = self._fused(index, arrays)
+            return run_fused(layer, read.to(weights[0].dtype), h, c, *weights, run.alive)
+        if not run.rounding and run.alive is None and run.squares is None:
+            return _run_float(read, h, c, arrays)
+        return None
+
+    def _fused(self, index: int, arrays: LayerArrays) -> FusedLayer:
+        """Return what the fused unit computes a layer with."""
         plan, shape = self.plans[index], self.shapes[index]
-        if not self._is_plain(index):
-            return None
         graph = self.numerics.cells[shape.cell]
         i, f, g, o = (_table_of_gate(graph, gate) for gate in range(4))
         cell_tanh = next(node.index for node in graph.nodes if _reads(graph, node, "floor"))

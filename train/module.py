@@ -1,16 +1,16 @@
 """The module that :func:`rtlstm.train.prepare` returns."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 from torch.nn.utils import rnn
 
 from rtlstm.gen.builds.hardware import ArrayRequest, device_hardware
-from rtlstm.gen.frontends.reading import InitialState, ModelReport
+from rtlstm.gen.frontends.reading import ReadResult
 from rtlstm.gen.quantise.calibration import Calibration, check_lengths
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer
@@ -109,31 +109,27 @@ class Prepared(torch.nn.Module):
 
     def __init__(
         self,
-        network: Network,
+        read: ReadResult,
         settings: QuantizationSettings,
         choices: FormatChoices,
         form: CallForm,
         weight_bits: dict[str, int],
         calibration: Calibration | None,
-        source: ModelReport | None = None,
-        embeddings: tuple[Embedding, ...] = (),
         looks_up: bool = False,
         device: ExistingDevice | None = None,
-        initial_state: InitialState | None = None,
         weight_normalisation: bool = False,
         train_ranges: bool = False,
     ) -> None:
         super().__init__()
-        self.embedding, self._embeddings = None, embeddings
+        self._read, network, self.embedding = read, read.network, None
         if looks_up:
-            table = torch.tensor(embeddings[0].table, dtype=torch.get_default_dtype())
+            table = torch.tensor(read.embeddings[0].table, dtype=torch.get_default_dtype())
             self.embedding = torch.nn.Embedding.from_pretrained(table, freeze=False)
-        self._source, self._initial_state = source, initial_state
         self._first_choices = choices
         # Training rounds each weight to the nearest.
         choices = replace(choices, moments=())
         self.form, self.settings, self._choices, self.rounding = form, settings, choices, True
-        self._network, self._weight_bits, self._calibration = network, weight_bits, calibration
+        self._weight_bits, self._calibration = weight_bits, calibration
         self._device, self._hardware = device, None if device is None else device.hardware
         self._squares: Squares = {}
         self.ranges = TrainedRanges(network, settings, choices) if train_ranges else None
@@ -154,7 +150,7 @@ class Prepared(torch.nn.Module):
     @property
     def network(self) -> Network:
         """The network that was prepared, with its first numbers."""
-        return self._network
+        return self._read.network
 
     @property
     def calibration(self) -> Calibration | None:
@@ -170,16 +166,16 @@ class Prepared(torch.nn.Module):
         return self._choices
 
     def _plans(self) -> list[RowPlan]:
-        unfolded = unfold(self._network)
+        unfolded = unfold(self.network)
 
         def bits(layer: ArrayLayer) -> int:
             """Those of the network's layer that it is made from; structure alone has the settings' bits."""
             if layer.origin < 0:
                 return self.settings.weight_bits
-            origin = self._network.layers[unfolded.origins[layer.origin][0]]
+            origin = self.network.layers[unfolded.origins[layer.origin][0]]
             return self._weight_bits.get(origin.name, self.settings.bits_of(isinstance(origin, Dense)))
 
-        return Plan(self._network, self.settings, self._choices, self._hardware, weight_bits=bits).rows()
+        return Plan(self.network, self.settings, self._choices, self._hardware, weight_bits=bits).rows()
 
     def _formats(self, plans: list[RowPlan]) -> QuantizedNetwork:
         """Return the network's formats, for which its numbers do not matter."""
@@ -191,7 +187,7 @@ class Prepared(torch.nn.Module):
             weight_bits=tuple(plan.form.bits for plan in plans),
             fractions=tuple(
                 tuple(fractions.cpu().numpy() for fractions in rows.fractions(mine))
-                for rows, mine in zip(self.rows, self.weights(), strict=True)
+                for rows, mine in self._lowered()
             ),
             constants=tuple(plan.constants for plan in plans),
         )
@@ -293,26 +289,23 @@ class Prepared(torch.nn.Module):
 
     def _trained(self) -> TrainedNetwork:
         with torch.no_grad():
-            arrays = [dict(rows.exported(mine)) for rows, mine in zip(self.rows, self.weights(), strict=True)]
+            arrays = [dict(rows.exported(mine)) for rows, mine in self._lowered()]
         return TrainedNetwork(
-            network=self.weights.raised(arrays),
+            read=self._read.replace(network=self.weights.raised(arrays), embeddings=self._tables()),
             settings=self.settings,
             choices=self._choices,
             rows=self._row_choices([rows.plan for rows in self.rows]),
             calibration=self._calibration,
-            source=self._source,
             hardware=self._hardware,
             device=None if self._device is None else self._device.folder,
-            initial_state=self._initial_state,
-            embeddings=self._tables(),
         )
 
     def _tables(self) -> tuple[Embedding, ...]:
         """The model's tables as they are now: a module trains its own."""
         if self.embedding is None:
-            return self._embeddings
+            return self._read.embeddings
         table = self.embedding.weight.detach().cpu().double().numpy()
-        return (Embedding(name=self._embeddings[0].name, table=table),)
+        return (Embedding(name=self._read.embeddings[0].name, table=table),)
 
     def quantised(self) -> QuantizedNetwork:
         """Return the integers of the network as it is now."""
@@ -320,7 +313,7 @@ class Prepared(torch.nn.Module):
 
     def rounded_only(self) -> QuantizedNetwork:
         """Return the network with its first numbers, rounded as ``rtlstm generate`` does it."""
-        return quantise_with(self._network, self.settings, self._first_choices, self._hardware)
+        return quantise_with(self.network, self.settings, self._first_choices, self._hardware)
 
     @property
     def for_device(self) -> bool:
@@ -358,14 +351,13 @@ class Prepared(torch.nn.Module):
             If the share or the array is none, or no gradients have been seen for ``"network"``.
         """
         _, manifest = self._on_array(array)
-        arrays = self.weights()
         if among == "network":
-            weights = effects(self.rows, arrays, [self.weights.trains(at) for at in range(len(arrays))])
+            weights = effects(self._lowered())
         else:
             if self._calibration is not None and not self._squares:
                 self._squares = self._measure_squares(self._calibration)
-            weights = contributions(self.rows, arrays, self._squares)
-        counted = [mine if self.weights.trains(index) else {} for index, mine in enumerate(weights)]
+            weights = contributions(self._lowered(), self._squares)
+        counted = [mine if rows.trained else {} for rows, mine in zip(self.rows, weights, strict=True)]
         for rows, kept in zip(self.rows, choose_words(manifest, counted, share, among), strict=True):
             rows.keep(kept)
         return self.cycles(**array)
@@ -375,8 +367,7 @@ class Prepared(torch.nn.Module):
         found: Squares = {}
         x = torch.from_numpy(data.x).to(self._like())
         state, alive = self.first_state(data.state, x.shape[1]), self._alive(x, data.lengths)
-        pairs = zip(self.rows, self.weights(), strict=True)
-        arrays = [rows.fold_zeros(rows.prune(mine)) for rows, mine in pairs]
+        arrays = [rows.fold_zeros(rows.prune(mine)) for rows, mine in self._lowered()]
         self.layers.run(arrays, self.layers.scale(x), state, alive, rounding=False, squares=found)
         return found
 
@@ -392,19 +383,22 @@ class Prepared(torch.nn.Module):
 
     def arrays(self) -> list[LayerArrays]:
         """Return the arrays of each layer: rounded to the hardware's integers, or floats without rounding."""
-        lowered = self.weights()
         if self.rounding:
             self._follow_ranges()
-            return [rows(mine) for rows, mine in zip(self.rows, lowered, strict=True)]
-        return [rows.fold_zeros(rows.floats(mine)) for rows, mine in zip(self.rows, lowered, strict=True)]
+            return [rows(mine) for rows, mine in self._lowered()]
+        return [rows.fold_zeros(rows.floats(mine)) for rows, mine in self._lowered()]
+
+    def _lowered(self) -> list[tuple[LayerRows, LayerArrays]]:
+        """Return the rows of each layer with its arrays, as they follow from the parameters."""
+        return [*zip(cast(Iterable[LayerRows], self.rows), self.weights(), strict=True)]
 
     def fit_limits(self) -> None:
         """Choose the rows' limits anew, with the smallest square error of the weights as they are now.
 
         For weights that were trained with ``rounding`` off, which leaves the limits as they were.
         """
-        for index, (rows, mine) in enumerate(zip(self.rows, self.weights(), strict=True)):
-            if self.weights.trains(index):
+        for rows, mine in self._lowered():
+            if rows.trained:
                 rows.fit_limits(mine)
 
     def begin_cancelling(self) -> None:
@@ -414,8 +408,8 @@ class Prepared(torch.nn.Module):
         changes. Without rounding, the module is not the model's network any more.
         """
         if moments := self._first_choices.moments:
-            for index, (rows, mine) in enumerate(zip(self.rows, moments, strict=True)):
-                if self.weights.trains(index):
+            for rows, mine in zip(self.rows, moments, strict=True):
+                if rows.trained:
                     rows.take_scales(mine)
             self.fix(1.0)
             self.settle()
@@ -429,8 +423,8 @@ class Prepared(torch.nn.Module):
         """
         moments = self._first_choices.moments
         arrays: list[LayerArrays] = []
-        for index, (rows, mine) in enumerate(zip(self.rows, self.weights(), strict=True)):
-            if self.weights.trains(index):
+        for index, (rows, mine) in enumerate(self._lowered()):
+            if rows.trained:
                 mine = rows.fix(mine, share, moments[index] if moments else None, digit_price)
             arrays.append(mine)
         self._take(arrays)
@@ -447,20 +441,14 @@ class Prepared(torch.nn.Module):
 
     def mean_step(self) -> float:
         """Return the geometric mean of the steps of the rows' weights."""
-        pairs = zip(self.rows, self.weights(), strict=True)
-        found = [
-            fractions
-            for index, (rows, mine) in enumerate(pairs)
-            if self.weights.trains(index)
-            for fractions in rows.fractions(mine)
-        ]
+        trained = [(rows, mine) for rows, mine in self._lowered() if rows.trained]
+        found = [fractions for rows, mine in trained for fractions in rows.fractions(mine)]
         return float(torch.exp2(-torch.cat(found).double().mean()))
 
     def settle(self) -> None:
         """Let the parameters have what is fixed, and round all weights again."""
         if any(rows.fixed is not None for rows in self.rows):
-            pairs = zip(self.rows, self.weights(), strict=True)
-            self._take([rows.settled(mine) for rows, mine in pairs])
+            self._take([rows.settled(mine) for rows, mine in self._lowered()])
 
     def _take(self, arrays: Sequence[LayerArrays]) -> None:
         """Take the parameters that are lowered to these arrays of the array's layers."""
@@ -520,10 +508,10 @@ class Prepared(torch.nn.Module):
         x = input[:, None] if single else input
         swapped = self.form.batch_first and not packed and not single
         x = x.transpose(0, 1) if swapped else x
-        if x.ndim != 3 or x.shape[2] != self._network.inputs or 0 in x.shape:
+        if x.ndim != 3 or x.shape[2] != self.network.inputs or 0 in x.shape:
             order = "N, T" if self.form.batch_first else "T, N"
             raise InputError(
-                f"input must be ({order}, {self._network.inputs}), or (T, {self._network.inputs}) for one "
+                f"input must be ({order}, {self.network.inputs}), or (T, {self.network.inputs}) for one "
                 f"sequence, and not empty, not {tuple(input.shape)}"
             )
         if not bool(torch.isfinite(x.detach()).all()):
@@ -535,7 +523,7 @@ class Prepared(torch.nn.Module):
         if is_front(pad, lengths):
             valid = alive[:, :, 0].sum(dim=0).cpu().numpy()
             x = padded_behind(x, valid)
-        y, state = self.run(x, self._states.begin(hx, x.shape[1], single), alive)
+        (y, *_), state = self.run(x, self._states.begin(hx, x.shape[1], single), alive)
         y = self._chosen(y, alive)
         if valid is not None and self.form.steps == "all":
             y = padded_in_front(y, valid)
@@ -549,9 +537,7 @@ class Prepared(torch.nn.Module):
             result = result.squeeze(-1)
         return (result, self._states.end(state, single)) if self.form.state else result
 
-    def run(
-        self, x: Any, state: LayerStates, alive: Any = None, seen: dict[int, Any] | None = None
-    ) -> tuple[Any, LayerStates]:
+    def run(self, x: Any, state: LayerStates, alive: Any = None) -> tuple[list[Any], LayerStates]:
         """Run ``(T, N, inputs)`` from the layers' states; see :meth:`rtlstm.train.layers.TorchLayers.run`."""
         if self.rounding:
             _check_exact_products()
@@ -564,8 +550,10 @@ class Prepared(torch.nn.Module):
         else:
             begin = [part.to(like) for part in state[0]], [part.to(like) for part in state[1]]
         arrays = self.arrays()
-        y, found = self.layers.run(arrays, read.to(like), begin, alive, self.rounding, seen, ranges=ranges)
-        return y.to(x.dtype), found
+        (y, *others), found = self.layers.run(
+            arrays, read.to(like), begin, alive, self.rounding, ranges=ranges
+        )
+        return [y.to(x.dtype), *others], found
 
     def _checked_numbers(self, numbers: Any) -> Any:
         assert self.embedding is not None

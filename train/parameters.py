@@ -83,7 +83,7 @@ class _Share:
 
     @property
     def whole(self) -> bool:
-        """Whether the source is taken as it is."""
+        """Whether the source is taken as it is, or its first values."""
         return bool((self.factor == 1.0).all()) and np.array_equal(self.index, np.arange(len(self.index)))
 
 
@@ -227,7 +227,9 @@ class _Maps(torch.nn.Module):
             total = getattr(self, f"{name}_constant")
             for number, share in enumerate(lowered.shares):
                 source = parameter(share.path).reshape(-1)
-                if not share.whole:
+                if share.whole:
+                    source = source[: len(share.index)]
+                else:
                     factor = getattr(self, f"{name}_factor_{number}").to(source.dtype)
                     source = source[getattr(self, f"{name}_index_{number}")] * factor
                 total = total.to(source.dtype) + source.reshape(total.shape)

@@ -14,7 +14,7 @@ from rtlstm.gen.builds.compiled import Build, check_alone, device_folder
 from rtlstm.gen.builds.hardware import device_settings, table_settings
 from rtlstm.gen.frontends import ReadOptions, read_if_needed
 from rtlstm.gen.frontends.arrays import first_line
-from rtlstm.gen.quantise.calibration import Calibration, explained
+from rtlstm.gen.quantise.calibration import Calibration, read_data
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats
 from rtlstm.host.device import refuse_spatial
 from rtlstm.host.embeddings import Embedding
@@ -125,7 +125,7 @@ def prepare(
         existing = None
         if device is None:
             settings = QuantizationSettings(**{"weight_bits": _DEFAULT_BITS} | numbers)
-            settings = table_settings(settings, network, read.embeddings, calibration is not None)
+            settings = table_settings(settings, read, calibration is not None)
         else:
             check_alone(numbers)
             if train_ranges:
@@ -157,8 +157,7 @@ def prepare(
         swapped = form.batch_first and x is not None and (table is not None or x.ndim == 3)
         if x is not None and calibration_state is None:
             calibration_state = read.calibration_state(x, swapped)
-        with explained(read.report.front):
-            data = Calibration.given(network, x, calibration_lengths, calibration_state, swapped or None, pad)
+        data = read_data(read, x, calibration_lengths, calibration_state, swapped or None, pad)
         step("choose formats", 1)
         found = choose_formats(
             network,
@@ -170,17 +169,14 @@ def prepare(
         choices = replace(found, trials=())
         step("make the module", 2)
         prepared = Prepared(
-            network,
+            read,
             settings,
             choices,
             form,
             by_layer,
             data,
-            read.report,
-            read.embeddings,
             table is not None,
             existing,
-            read.initial_state,
             weight_normalisation,
             train_ranges,
         )

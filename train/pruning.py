@@ -45,27 +45,27 @@ def manifest_of(network: QuantizedNetwork, array: ArrayRequest) -> Manifest:
     return Manifest.of("network", network, parameters)
 
 
-def effects(rows: Iterable[LayerRows], arrays: Iterable[LayerArrays], trained: Iterable[bool]) -> Scores:
+def effects(layers: Iterable[tuple[LayerRows, LayerArrays]]) -> Scores:
     """Return each weight times the root mean square of its gradient (LeCun et al., Optimal Brain Damage,
     with squares of gradients for the curvature).
 
-    Raises ConfigurationError if no gradients of ``trained`` rows have been seen.
+    Raises ConfigurationError if no gradients of rows that are trained have been seen.
     """
     found = []
     with torch.no_grad():
-        for mine, weights, trains in zip(rows, arrays, trained, strict=True):
-            matrices = mine.matrices(weights)
-            if trains and set(mine.slopes) != set(matrices):
+        for rows, arrays in layers:
+            matrices = rows.matrices(arrays)
+            if rows.trained and set(rows.slopes) != set(matrices):
                 raise ConfigurationError(
                     "words of the whole network are compared by their gradients, but there "
                     "were none yet: train some updates before words go"
                 )
-            seen = [recurrent for recurrent in matrices if recurrent in mine.slopes]
-            found.append({each: _numbers(matrices[each] * mine.slopes[each][0].sqrt()) for each in seen})
+            seen = [recurrent for recurrent in matrices if recurrent in rows.slopes]
+            found.append({each: _numbers(matrices[each] * rows.slopes[each][0].sqrt()) for each in seen})
     return found
 
 
-def contributions(rows: Iterable[LayerRows], arrays: Iterable[LayerArrays], squares: Squares) -> Scores:
+def contributions(layers: Iterable[tuple[LayerRows, LayerArrays]], squares: Squares) -> Scores:
     """Return each weight times the root mean square of what it multiplies, up to a factor per product.
 
     Weights alone say little where values differ much (Sun et al., arXiv 2306.11695). Without calibration
@@ -75,9 +75,9 @@ def contributions(rows: Iterable[LayerRows], arrays: Iterable[LayerArrays], squa
         return [
             {
                 recurrent: _numbers(values * squares.get((index, recurrent), values.new_ones(1)).sqrt())
-                for recurrent, values in mine.matrices(weights).items()
+                for recurrent, values in rows.matrices(arrays).items()
             }
-            for index, (mine, weights) in enumerate(zip(rows, arrays, strict=True))
+            for index, (rows, arrays) in enumerate(layers)
         ]
 
 

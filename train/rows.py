@@ -32,7 +32,7 @@ class LayerRows(torch.nn.Module):
 
     def __init__(self, plan: RowPlan, trained: bool) -> None:
         super().__init__()
-        self.plan = plan
+        self.plan, self.trained = plan, trained
         self.log_limits = torch.nn.ParameterList()
         """Logarithms to the base 2 of the rows' limits, ``(rows,)`` for each vector that is read."""
         for weights, source in zip(plan.layer.matrices, plan.sources, strict=True):

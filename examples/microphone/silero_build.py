@@ -41,14 +41,13 @@ def build_silero(files: SileroFiles, folder: Path, progress: Progress | None = N
     frames = given.transpose(0, 2, 1).reshape(-1, 1, BINS).astype(np.float64)
     model = read_all(files.model)
     return generate_build(
-        model.network,
+        model,
         folder,
         name="vad",
         settings=SETTINGS,
         array=ARRAY,
         calibration=join_frames("x", frames, 0, FRAMES)[: round(CALIBRATION_SECONDS * STEPS_PER_SECOND)],
         batch_first=False,
-        source=model.report,
         progress=progress,
     )
 

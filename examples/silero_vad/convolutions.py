@@ -261,14 +261,13 @@ def measure_convolutions(
     x = join_frames("x", frames, 0, FRAMES)
     first = round(CALIBRATION_SECONDS * STEPS_PER_SECOND)
     manifest = generate_build(
-        model.network,
+        model,
         folder,
         name="vad",
         settings=SETTINGS,
         array=ARRAY,
         calibration=x[:first],
         batch_first=False,
-        source=model.report,
         progress=progress,
     )
     integers = quantise(model.network, SETTINGS, x[:first])

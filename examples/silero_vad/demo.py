@@ -64,13 +64,12 @@ def measure(
     calibration = features[: round(CALIBRATION_SECONDS * STEPS_PER_SECOND)]
 
     manifest = generate_build(
-        model.network,
+        model,
         output / "vad",
         name="vad",
         settings=SETTINGS,
         parameters=PARAMETERS,
         calibration=calibration,
-        source=model.report,
         progress=stages,
     )
     # The golden model gets its integers from the network itself, not from the build's weight

@@ -19,7 +19,6 @@ from rtlstm.gen.accuracy.records import (
     named_part,
 )
 from rtlstm.gen.accuracy.samples import Floats, Labels, Samples
-from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import SKIPS, LayerShape, QuantizedNetwork
@@ -207,13 +206,6 @@ def _counted(name: str, quantity: str, counts: NDArray[np.int64], steps: int) ->
             "counts": tuple(counts.tolist()),
         }
     )
-
-
-def fixed_outputs(network: QuantizedNetwork, samples: Samples) -> Floats:
-    """Return the golden model's outputs as real values, ``(T, N, outputs)``."""
-    codes = network.numerics.quantise_input(samples.x)
-    found = Golden(network).run(codes, samples.golden_state(network), samples.lengths)
-    return network.shapes[-1].output.to_floats(found.y)
 
 
 def find_uncertainty(error: Floats, samples: Samples) -> float | None:

@@ -460,7 +460,7 @@ def run_mixed(
 
 def _begin(network: QuantizedNetwork, exact: Collection[Part], samples: Samples) -> Any:
     """Return h in units of its format, and states as real values; None for zeros."""
-    codes = samples.golden_state(network)
+    codes = samples.integer_state(network)
     if codes is None or samples.state is None:
         return None
     h, states = samples.state

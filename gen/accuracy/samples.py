@@ -7,14 +7,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.gen.accuracy.records import Score
-from rtlstm.gen.quantise.calibration import check_sequences, check_state, integer_state
-from rtlstm.host.raw_values import as_array, as_numbers
+from rtlstm.gen.quantise.calibration import Sequences, check_sequences, check_state
+from rtlstm.host.raw_values import as_array
 from rtlstm.host.state import StateFormats
-from rtlstm.sim.golden import GoldenState
-from rtlstm.sim.reference import FloatState
 from rtlstm.spec.errors import InputError
-from rtlstm.spec.fixed import IntArray, where_bad
-from rtlstm.spec.layout import Pad, Window, padded_behind, padded_in_front, valid_steps
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.layout import Pad, Window, padded_behind, padded_in_front
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.record import few_digits
 
@@ -22,19 +20,13 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Samples:
-    """Checked inputs; make them with :meth:`of`."""
+class Samples(Sequences):
+    """Checked inputs, and how they were given; make them with :meth:`of`."""
 
-    x: Floats
-    """``(T, N, inputs)``; zero past a sequence's length."""
-    lengths: IntArray
-    """Valid steps of each sequence, ``(N,)``."""
-    batched: bool
-    batch_first: bool
+    batched: bool = True
+    batch_first: bool = False
     front: bool = False
     """Whether the padding of the data that are given stands in front."""
-    state: FloatState | None = None
-    """The states in which the sequences begin; zeros if None."""
 
     @classmethod
     def of(
@@ -56,23 +48,9 @@ class Samples:
         build's ``run``. Raises InputError if they are not finite numbers of such a shape, or lengths do not
         fit them.
         """
-        array = as_numbers("x", x)
-        if array.dtype.kind != "f":
-            raise InputError(
-                f"x must hold real numbers, as floats, not {array.dtype}: integers are codes of the build; "
-                "convert them with astype(float) if they are real values"
-            )
-        batched = array.ndim != 2
-        floats, valid, front = check_sequences("x", array, inputs, lengths, batch_first, frames, pad, window)
-        if not np.isfinite(floats).all():
-            given = floats if batched else floats[:, 0]
-            given = given.swapaxes(0, 1) if batched and batch_first else given
-            raise InputError(
-                f"x must be finite, but {where_bad('x', given, ~np.isfinite(given))}; leave such steps out, "
-                "or replace them, for example with numpy.nan_to_num"
-            )
-        floats = padded_behind(floats, valid) if front else floats
-        return cls(floats, valid, batched, batched and batch_first, front)
+        given = check_sequences("x", x, inputs, lengths, batch_first, frames, pad, window)
+        floats, valid, batched, front = given
+        return cls(floats, valid, None, batched, batched and batch_first, front)
 
     def begin_in(self, network: QuantizedNetwork, state: Any) -> Self:
         """Return the same samples that begin in a state as a build's ``run`` takes it, real values.
@@ -83,10 +61,6 @@ class Samples:
         count = len(self.lengths) if self.batched else None
         return replace(self, state=check_state("x", (formats.sizes, formats.lstm_sizes), state, count))
 
-    def golden_state(self, network: QuantizedNetwork) -> GoldenState | None:
-        """Return the states in which the sequences begin as integers, saturated; None for zeros."""
-        return None if self.state is None else integer_state(network, self.state)
-
     def warn_saturations(self, network: QuantizedNetwork) -> None:
         """Warn of states in which the sequences begin that are beyond their formats."""
         if self.state is None:
@@ -94,11 +68,6 @@ class Samples:
         formats, count = StateFormats(network.shapes, network.numerics), len(self.lengths)
         *_, saturations = formats.parse(tuple(map(tuple, self.state)), count, raw=False)
         formats.warn_saturations(("h_0", "c_0"), saturations, count)
-
-    @property
-    def alive(self) -> NDArray[np.bool_]:
-        """The valid steps, ``(T, N)``."""
-        return valid_steps(len(self.x), self.lengths)
 
     def as_given(self, values: Floats) -> Floats:
         """Return values of each step, ``(T, N, ...)``, with the axes and the padding of the data given."""

@@ -17,7 +17,7 @@ from rtlstm.gen.builds.report_html import render_report, write_report
 from rtlstm.gen.builds.widths import Made, Widths, conclude_widths
 from rtlstm.gen.frontends import ReadOptions, read_if_needed
 from rtlstm.gen.frontends.reading import ReadResult
-from rtlstm.gen.quantise.calibration import Calibration, explained, repeat_state
+from rtlstm.gen.quantise.calibration import Calibration, read_data, repeat_state
 from rtlstm.host.embeddings import load_tables
 from rtlstm.host.state import read_initial_state
 from rtlstm.sim.reference import run_float
@@ -98,18 +98,11 @@ def measure_build(
     read = None if model is None else read_if_needed(model, reading)
     found = measure_errors(network, samples, None if read is None else read.network, known, progress)
     if read is not None:
+        its_pad: Pad = "back" if calibration_lengths is None else pad
         data = None
         if calibration is not None:
             given = read.looked_up(calibration, "calibration", calibration_lengths, batch_first, pad)
-            begin = calibration_state
-            if begin is None:
-                begin = read.calibration_state(given, batch_first)
-            its_pad: Pad = "back" if calibration_lengths is None else pad
-            order = manifest.batch_first
-            with explained(read.report.front):
-                data = Calibration.given(
-                    read.network, given, calibration_lengths, begin, batch_first, its_pad, order
-                )
+            data = read_data(read, given, calibration_lengths, calibration_state, batch_first, its_pad)
         found = _with_widths(found, report, manifest, network, read, data, samples, progress)
     said = (_GIVEN_STATES,) * (state is not None) + (_OF_SCORES,) * manifest.decides
     found = found.replace(remarks=(*found.remarks, *said))
@@ -169,18 +162,17 @@ def _with_widths(
         options = dict(asked.hardware)
         hardware = check_hardware(options.pop("fit", None), options | {"tables": numbers.tables})
     request = BuildRequest(
-        network=read.network,
+        read=read,
         settings=numbers,
         capacities=asked.capacities,
-        initial_state=read.initial_state,
-        embeddings=read.embeddings,
+        data=data,
         **hardware,
     )
     estimate = None if report.fit is None else report.fit.estimate
     if report.expected is not None:
         named = (each for each in report.estimates if each.device == report.expected.device)
         estimate = estimate or next(named, None)
-    made = Made(request, asked, data, network, manifest, estimate)
+    made = Made(request, asked, network, manifest, estimate)
     exact = run_float(read.network, samples.x, samples.state, samples.lengths)
     widths, advice = Widths(made, samples, exact, found, progress).run()
     found = found.replace(widths=widths, advice=advice, remarks=tuple(remarks))

@@ -9,12 +9,13 @@ import numpy as np
 from pydantic import Field
 
 from rtlstm.fpga.fit import Fit, FitRequest, fit_device
-from rtlstm.gen.builds.hardware import formats_note, quantised_for
+from rtlstm.gen.builds.hardware import Design, formats_note, quantised_for
 from rtlstm.gen.frontends.reading import (
     MATRICES,
     InitialState,
     IntegerWeights,
     ModelReport,
+    ReadResult,
     change_text,
     read_parts,
 )
@@ -96,19 +97,11 @@ def measure_headroom(network: QuantizedNetwork) -> Headroom:
 
 
 def list_assumptions(
-    network: Network,
-    settings: QuantizationSettings,
-    calibration: Calibration | None,
-    manifest: Manifest,
-    accuracy: Accuracy,
-    loaded: bool,
-    state_inputs: Sequence[str] = (),
+    read: ReadResult, design: Design, calibration: Calibration | None, accuracy: Accuracy, loaded: bool
 ) -> tuple[str, ...]:
-    """Return what was assumed, and what to do where that does not hold: a sentence each.
-
-    ``state_inputs`` are the model's inputs in which its layers begin.
-    """
-    found = tuple(_assumptions(network, settings, calibration, manifest, accuracy, loaded))
+    """Return what was assumed, and what to do where that does not hold: a sentence each."""
+    found = tuple(_assumptions(read.network, design, calibration, accuracy, loaded))
+    state_inputs = read.report.state_inputs
     if not state_inputs or loaded or (calibration is not None and calibration.state is not None):
         return found
     names = " and ".join(map(repr, state_inputs))
@@ -125,13 +118,9 @@ def list_assumptions(
 
 
 def _assumptions(
-    network: Network,
-    settings: QuantizationSettings,
-    calibration: Calibration | None,
-    manifest: Manifest,
-    accuracy: Accuracy,
-    loaded: bool,
+    network: Network, design: Design, calibration: Calibration | None, accuracy: Accuracy, loaded: bool
 ) -> Iterator[str]:
+    settings, manifest = design.settings, design.manifest
     if manifest.sequence is not None:
         yield (
             "the core takes whole sequences: its step latency is that of the longest one, of "
@@ -370,10 +359,10 @@ _SPARE_BITS = 4
 """With so many bits of weights more than integers have, steps of powers of two hardly change these."""
 
 
-def keep_integers(settings: QuantizationSettings, source: ModelReport | None) -> QuantizationSettings | None:
+def keep_integers(settings: QuantizationSettings, source: ModelReport) -> QuantizationSettings | None:
     """Return the settings with scales of rows, if that keeps integers of a model and the settings leave it
     open; else None."""
-    if source is None or settings.scale_bits is not None:
+    if settings.scale_bits is not None:
         return None
     kept = False
     for given in source.integer_weights:

@@ -30,6 +30,7 @@ from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.builds.report_html import Pictures
 from rtlstm.gen.frontends import ReadOptions, read_if_needed
 from rtlstm.gen.frontends.reading import ReadResult
+from rtlstm.gen.quantise.calibration import read_data
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, TrainedModel, TrainedNetwork
 from rtlstm.host import Accelerator
 from rtlstm.host.accelerator import Outputs, html_table
@@ -443,8 +444,7 @@ def compile(
     if folder is not None:
         check_target(as_path("the build folder", folder))
     if trained is not None:
-        network, source, begin = trained.network, trained.source, trained.initial_state
-        embeddings = trained.embeddings
+        read, data = trained.read, trained.calibration
     else:
         reading = ReadOptions(**option_values(ReadOptions, options))
         by_name: Any = calibration
@@ -453,8 +453,6 @@ def compile(
             widths = tuple(f"{key}:{each.shape[-1]}" for key, each in wide.items() if each.dtype.kind == "f")
             reading = reading.replace(input_widths=widths)
         read = read_if_needed(model, reading, name=name)
-        network, source, begin = read.network, read.report, read.initial_state
-        embeddings = read.embeddings
         if calibration is not None:
             calibration = read.looked_up(calibration, "calibration", calibration_lengths, batch_first, pad)
         calibration_state, notes = begin_states(
@@ -466,23 +464,17 @@ def compile(
             calibration_from_input,
             calibration_from_lengths,
         )
+        data = read_data(read, calibration, calibration_lengths, calibration_state, batch_first, pad)
     if folder is None:
-        folder = Path("build") / (default_name(network, source) if name is None else name)
+        folder = Path("build") / (default_name(read) if name is None else name)
     target = as_path("the build folder", folder)
     request = BuildRequest(
-        network=network,
+        read=read,
         name=name,
         settings=settings,
         capacities=capacities,
         device=None if given_device is None else device_folder(given_device),
-        calibration=calibration,
-        calibration_lengths=calibration_lengths,
-        calibration_state=calibration_state,
-        batch_first=batch_first,
-        pad=pad,
-        initial_state=begin,
-        source=source,
-        embeddings=embeddings,
+        data=data,
         trained=trained,
         notes=notes,
         **hardware,

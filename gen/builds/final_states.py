@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.builds.folder import FINAL_STATES
-from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.calibration import Calibration, run_golden
 from rtlstm.gen.quantise.ranges import states_leave
 from rtlstm.host.state import State, StateFormats
-from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import BuildError, ConfigurationError, InputError
 from rtlstm.spec.files import DamagedArraysError, read_arrays, read_file
 from rtlstm.spec.network import Network, keeps_cell_state
@@ -34,8 +33,7 @@ def final_states_file(
     """Return the file of a new build's final states; None without data, or if its states are no results."""
     if data is None or not network.pseudo_layers or not states_leave(network, asked):
         return None
-    codes = quantised.numerics.quantise_input(data.x)
-    found = Golden(quantised).run(codes, data.integer_state(quantised), data.lengths)
+    found = run_golden(quantised, data)
     formats = StateFormats(quantised.shapes, quantised.numerics)
     return states_file(formats.present(found.h, found.c, raw=False, batched=True), np.float32)
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from numpy.typing import ArrayLike
-
 from rtlstm.fpga.devices import devices
 from rtlstm.fpga.estimate import Estimate
 from rtlstm.fpga.fit import Fit, FitRequest, NothingFitsError
@@ -32,6 +30,7 @@ from rtlstm.gen.builds.hardware import (
     SPATIAL,
     ArrayRequest,
     Asked,
+    Design,
     check_constants,
     choose_sizes,
     device_hardware,
@@ -45,11 +44,10 @@ from rtlstm.gen.builds.hardware import (
 from rtlstm.gen.builds.in_space import fit_in_space, space_note
 from rtlstm.gen.builds.report import BuildReport, create_report, find_fit
 from rtlstm.gen.builds.report_html import render_report
-from rtlstm.gen.frontends.reading import InitialState, ModelReport
+from rtlstm.gen.frontends import ReadResult, read_if_needed
 from rtlstm.gen.ip import IpPaths
 from rtlstm.gen.ip.files import Vectors, bill_of_materials, c_header, ip_files
-from rtlstm.gen.quantise.calibration import Calibration, explained
-from rtlstm.gen.quantise.plan import Trial
+from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import (
     QuantizationSettings,
     TrainedNetwork,
@@ -60,12 +58,11 @@ from rtlstm.gen.quantise.quantiser import (
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host.device import check_loadable, refuse_spatial
-from rtlstm.host.embeddings import Embedding, embeddings_file
+from rtlstm.host.embeddings import embeddings_file
 from rtlstm.host.raw_values import quantise as quantise_values
 from rtlstm.spec.errors import BuildError, ConfigurationError, warn_caller
 from rtlstm.spec.family import GENERIC
 from rtlstm.spec.inventory import FEWEST_ROWS, constant_tables
-from rtlstm.spec.layout import Pad
 from rtlstm.spec.manifest import C_HEADER, EMBEDDINGS, INITIAL_STATE, Manifest, read_verilog
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
@@ -91,8 +88,9 @@ class BuildRequest:
     ``array``, ``capacities`` and all of ``settings`` but the input's range are that build's then.
     """
 
-    network: Network
-    """The network; that of ``trained``, if it is given."""
+    read: ReadResult
+    """The model; that of ``trained``, if it is given. The build has its tables for the driver, and the state
+    in which it begins as ``state.npz``, in the form that ``rtlstm run --state`` takes for one sequence."""
     name: str | None = None
     """Name of the top module; by default from the model file's name, else from the network's."""
     settings: QuantizationSettings = field(default_factory=QuantizationSettings)
@@ -109,35 +107,18 @@ class BuildRequest:
     device: Path | None = None
     """Another build, whose device the image can be loaded into. A loadable device takes any network that
     fits. One with a fixed program takes only other weights of its network, those of a retrained model."""
-    calibration: ArrayLike | None = None
-    """Typical inputs, ``(T, inputs)`` or ``(T, N, inputs)``; see
-    :func:`rtlstm.gen.quantise.quantiser.quantise`."""
-    calibration_lengths: ArrayLike | None = None
-    """Valid steps of each of these sequences, ``(N,)``; all if None."""
-    calibration_state: Any = None
-    """Initial state of each sequence, ``(h_0, c_0)`` as for a build's ``run``; zeros if None."""
-    batch_first: bool | None = None
-    """Whether ``calibration`` has the batch first, ``(N, T, inputs)``; by default as the model has it."""
-    pad: Pad = "back"
-    """Where the padding of sequences shorter than T stands in ``calibration``."""
-    initial_state: InitialState | None = None
-    """The state in which the model begins, which the build has as ``state.npz``, in the form that
-    ``rtlstm run --state`` takes for one sequence; None for zeros, without that file."""
-    source: ModelReport | None = None
-    """The front end's report, which the build's report contains."""
-    embeddings: tuple[Embedding, ...] = ()
-    """The tables in which the model looks up what it reads, which the build has for its driver. Data
-    here are looked up already."""
+    data: Calibration | None = None
+    """Typical inputs; those of ``trained``, if it is given."""
     trained: TrainedNetwork | None = None
-    """The network with integers that are taken as they are, and with its own settings and calibration data.
+    """The network with integers that are taken as they are, and with its own settings.
     With ``device``, it must have been trained for that."""
     notes: tuple[str, ...] = ()
     """Notes for the report."""
 
     @property
-    def model_batch_first(self) -> bool | None:
-        """Whether the model has the batch first; None if it does not tell. A network alone has not."""
-        return False if self.source is None else self.source.batch_first
+    def network(self) -> Network:
+        """The network."""
+        return self.read.network
 
     @property
     def in_space(self) -> bool:
@@ -196,9 +177,7 @@ class BuildRequest:
         fit, array = self.fit, self.array
         return replace(
             self,
-            settings=table_settings(
-                self.settings, self.network, self.embeddings, self.calibration is not None
-            ),
+            settings=table_settings(self.settings, self.read, self.data is not None),
             fit=fit and fit.model_copy(update=rows),
             array=array and array.model_copy(update=rows),
         )
@@ -209,7 +188,7 @@ class BuildRequest:
 
         Raises ConfigurationError if the model has not one table alone.
         """
-        asked, network, tables = self.fit or self.array, self.network, self.embeddings
+        asked, network, tables = self.fit or self.array, self.network, self.read.embeddings
         if asked is None or asked.token_table == "host":
             return 0
         remedy = "leave `token_table` out, so that the driver looks tokens up"
@@ -236,7 +215,7 @@ class BuildRequest:
 
     def with_tokens(self, design: "Design") -> "Design":
         """Return the design with the table that the core looks up, if it does, in codes of the input."""
-        numerics, tables = design.quantised.numerics, [each.table for each in self.embeddings]
+        numerics, tables = design.quantised.numerics, [each.table for each in self.read.embeddings]
         # Another model for a device is refused with its image.
         fits = len(tables) == 1 and tables[0].shape[1] == self.network.inputs
         if not design.manifest.parameters.token_rows or not fits:
@@ -292,41 +271,23 @@ class BuildRequest:
         skips = self.array is not None and self.array.skip_zeros
         return _skip_zeros(quantised, manifest) if skips else (manifest, ())
 
-    def data(self) -> Calibration | None:
-        """Return the calibration data. Raises InputError if they do not fit the network."""
-        if self.trained is not None:
-            return self.trained.calibration
-        with explained("" if self.source is None else self.source.front):
-            return Calibration.given(
-                self.network,
-                self.calibration,
-                self.calibration_lengths,
-                self.calibration_state,
-                self.batch_first,
-                self.pad,
-                self.model_batch_first,
-            )
-
-
-@dataclass(frozen=True)
-class Design:
-    """A network in integers, and the hardware that computes it."""
-
-    settings: QuantizationSettings
-    quantised: QuantizedNetwork
-    manifest: Manifest
-    notes: tuple[str, ...] = ()
-    fit: Fit | None = None
-    asked: Asked | None = None
-    trials: tuple[Trial, ...] = ()
-    """What was tried to find the formats."""
-
 
 def generate_build(
-    network: Network, folder: Path, *, progress: Progress | None = None, **chosen: Any
+    model: Network | ReadResult,
+    folder: Path,
+    *,
+    calibration: Any = None,
+    calibration_lengths: Any = None,
+    calibration_state: Any = None,
+    batch_first: Any = None,
+    progress: Progress | None = None,
+    **chosen: Any,
 ) -> Manifest:
     """Generate a build as :func:`generate` does; ``chosen`` are fields of :class:`BuildRequest`."""
-    return generate(BuildRequest(network=network, **chosen), folder, progress)
+    read = read_if_needed(model)
+    given = calibration, calibration_lengths, calibration_state, batch_first
+    data = Calibration.given(read.network, *given, known=read.report.batch_first)
+    return generate(BuildRequest(read=read, data=data, **chosen), folder, progress)
 
 
 def generate(request: BuildRequest, folder: Path, progress: Progress | None = None) -> Manifest:
@@ -334,36 +295,31 @@ def generate(request: BuildRequest, folder: Path, progress: Progress | None = No
 
     ``folder`` is new, empty, or a build that is replaced. It appears or changes only when everything is done.
     Results of ``rtlstm implement`` and ``bitstream`` in a former build are removed, each with a
-    ``ReplacedWarning``. ``progress`` is called as ``progress(what, done, total)``. Warns with a LayoutWarning
-    if neither the model nor ``batch_first`` tells the order of calibration data's three axes.
+    ``ReplacedWarning``. ``progress`` is called as ``progress(what, done, total)``.
 
     Raises BuildError if ``folder`` holds anything but a build, or the device's folder is no build. Raises
     ConfigurationError if name, formats, parameters or capacities cannot be built, or nothing fits the device.
     If an existing device cannot hold the network: the message names the capacity or, for a fixed program, the
     layer that differs or the sum that does not fit. If it has changed since the network was prepared for it.
-    Raises InputError if the calibration data do not fit the network. Raises ToolError if Yosys fails.
+    Raises ToolError if Yosys fails.
     """
     target, former = check_target(folder), former_results(folder)
-    network, source, trained = request.network, request.source, request.trained
+    network, trained = request.network, request.trained
     device = None if request.device is None else _Device.load(request.device, target)
     if device is None:
-        name = default_name(network, source) if request.name is None else check_build_name(request.name)
+        name = default_name(request.read) if request.name is None else check_build_name(request.name)
         request = request.checked()
-    data = request.data()
     stage = _stages(progress)
     with new_folder(target) as work:
         stage(0)
-        if device is None:
-            design = _new_design(request, name, data, progress)
-        else:
-            design = _design_for(device, request, data)
+        design = _new_design(request, name, progress) if device is None else _design_for(device, request)
         design = request.with_tokens(design)
         manifest = design.manifest.replace(
             frames=network.frames,
             window=network.window,
-            batch_first=request.model_batch_first,
+            batch_first=request.read.report.batch_first,
             parts=network.parts,
-            embeddings=tuple(each.shape for each in request.embeddings),
+            embeddings=tuple(each.shape for each in request.read.embeddings),
             input_parts=network.input_parts,
         )
         if device is not None:
@@ -372,25 +328,15 @@ def generate(request: BuildRequest, folder: Path, progress: Progress | None = No
         stage(1)
         verilog = core_to_verilog(manifest) if device is None else device.verilog
         stage(2)
+        notes = (*((_TRAINED,) if trained else ()), *design.notes, *request.notes)
+        design = replace(design, manifest=manifest, notes=notes)
         report = create_report(
-            network,
-            design.quantised,
-            manifest,
-            design.settings,
-            data,
-            source,
-            design.fit,
-            loaded=device is not None,
-            notes=(*((_TRAINED,) if trained else ()), *design.notes, *request.notes),
-            trained=trained is not None,
-            asked=design.asked,
-            trials=design.trials,
-            initial_state=request.initial_state,
+            request.read, design, request.data, loaded=device is not None, trained=trained is not None
         )
         stage(3)
         fit = design.fit if device is None else find_fit(device.folder)
         expected = None if fit is None else fit.estimate
-        finals = final_states_file(network, design.quantised, data, design.settings.final_states)
+        finals = final_states_file(network, design.quantised, request.data, design.settings.final_states)
         manifest = _write(work, manifest, design.quantised, image, verilog, report, request, expected, finals)
     stage(4)
     for result in former:
@@ -398,40 +344,37 @@ def generate(request: BuildRequest, folder: Path, progress: Progress | None = No
     return manifest
 
 
-def choose_design(request: BuildRequest, data: Calibration | None) -> Design:
-    """Choose formats and hardware as :func:`generate` does, with these calibration data, and write nothing.
+def choose_design(request: BuildRequest) -> Design:
+    """Choose formats and hardware as :func:`generate` does, and write nothing.
 
     Raises ConfigurationError as :func:`generate` does; it is a NothingFitsError if nothing fits the device.
     """
     request = request.checked()
-    name = default_name(request.network, request.source) if request.name is None else request.name
-    return _new_design(request, name, data, None)
+    name = default_name(request.read) if request.name is None else request.name
+    return _new_design(request, name, None)
 
 
-def _new_design(
-    request: BuildRequest, name: str, data: Calibration | None, progress: Progress | None
-) -> Design:
+def _new_design(request: BuildRequest, name: str, progress: Progress | None) -> Design:
     """Quantise a network and choose hardware for it: with scales of rows, if they keep a model's integers."""
     own_hardware = request.trained is None and request.capacities is None
-    settings = keep_integers(request.settings, request.source) if own_hardware else None
+    settings = keep_integers(request.settings, request.read.report) if own_hardware else None
     if settings is None:
-        return _design(request, name, data, progress)
+        return _design(request, name, progress)
     try:
-        design = _design(replace(request, settings=settings), name, data, progress, advise=False)
+        design = _design(replace(request, settings=settings), name, progress, advise=False)
     except ConfigurationError as refused:
-        design = _design(request, name, data, progress)
+        design = _design(request, name, progress)
         note = scales_refused_note(settings, refused)
     else:
         note = scales_note(settings)
     return replace(design, notes=(*design.notes, note))
 
 
-def _design(
-    request: BuildRequest, name: str, data: Calibration | None, progress: Progress | None, advise: bool = True
-) -> Design:
+def _design(request: BuildRequest, name: str, progress: Progress | None, advise: bool = True) -> Design:
     """Quantise a network and choose hardware for it; ``advise`` looks for other settings if nothing fits."""
-    network, capacities, trained = request.network, request.capacities, request.trained
+    network, trained, data = request.network, request.trained, request.data
     settings, choices, hardware = request.settings, None, None
+    begin = request.read.initial_state
     if trained is not None:
         settings, quantised = trained.settings, trained.quantised()
     else:
@@ -442,9 +385,7 @@ def _design(
             except NothingFitsError as refused:
                 raise refused.advised("choose a larger device") from None
         hardware = request.hardware
-        choices = choose_formats(
-            network, settings, data, hardware, initial_state=request.initial_state, progress=progress
-        )
+        choices = choose_formats(network, settings, data, hardware, initial_state=begin, progress=progress)
         quantised = quantise_with(network, settings, choices, hardware)
     hardware_given, device = hardware_options(request.fit or request.array), request.fit
     notes: tuple[str, ...] = ()
@@ -455,9 +396,7 @@ def _design(
         except NothingFitsError as refused:
             if not advise:
                 raise
-            advice = find_fit_advice(
-                name, network, settings, data, request.fit, progress, request.initial_state
-            )
+            advice = find_fit_advice(name, network, settings, data, request.fit, progress, begin)
             if advice is None or not request.fit.fit_anyway:
                 larger = "choose a larger device" + ", or leave `token_table` out" * bool(
                     request.fit.token_rows
@@ -471,7 +410,7 @@ def _design(
     else:
         parameters = request.sizes(name, quantised)
     manifest, skipped = request.manifest(name, quantised, parameters)
-    model_name = _model_name(network, request.source)
+    model_name = _model_name(request.read)
     if request.name is None and (renamed := explain_build_name(model_name)) is not None:
         notes += (renamed,)
     notes += _device_notes(parameters.family, device)
@@ -483,7 +422,7 @@ def _design(
     asked = Asked(
         settings=settings,
         hardware=None if request.parameters else hardware_given,
-        capacities=capacities,
+        capacities=request.capacities,
         name=request.name,
         calibration=None if data is None else data.digest,
     )
@@ -512,7 +451,7 @@ class _Device:
         return read_verilog(self.folder, self.manifest)
 
 
-def _design_for(device: _Device, request: BuildRequest, data: Calibration | None) -> Design:
+def _design_for(device: _Device, request: BuildRequest) -> Design:
     there = device.manifest
     hardware, trained = device_hardware(there), request.trained
     if trained is not None and trained.hardware != hardware:
@@ -524,9 +463,8 @@ def _design_for(device: _Device, request: BuildRequest, data: Calibration | None
         settings, quantised = trained.settings, trained.quantised()
     else:
         settings = device_settings(there, request.settings.input_range)
-        quantised = quantise(
-            request.network, settings, data, hardware=hardware, initial_state=request.initial_state
-        )
+        given, begin = request.data, request.read.initial_state
+        quantised = quantise(request.network, settings, given, hardware=hardware, initial_state=begin)
     manifest = Manifest.of(there.name, quantised, there.parameters, kept=there.program.kept)
     return Design(settings, quantised, manifest)
 
@@ -631,13 +569,13 @@ def check_build_name(name: str) -> str:
     return name
 
 
-def default_name(network: Network, source: ModelReport | None) -> str:
+def default_name(read: ReadResult) -> str:
     """Return the default name of a build: from the model file's name, else from the network's."""
-    return derive_build_name(_model_name(network, source))
+    return derive_build_name(_model_name(read))
 
 
-def _model_name(network: Network, source: ModelReport | None) -> str:
-    return network.name if source is None else source.source.split(".")[0] or network.name
+def _model_name(read: ReadResult) -> str:
+    return read.report.source.split(".")[0] or read.network.name
 
 
 def _stages(progress: Progress | None) -> Callable[[int], None]:
@@ -659,11 +597,11 @@ def _write(
     final_states: bytes | None,
 ) -> Manifest:
     """Write all files; return the manifest, which lists those that are compiled, initial state and tables."""
-    initial_state = request.initial_state
+    initial_state, embeddings = request.read.initial_state, request.read.embeddings
     compiled = {manifest.rtl: verilog, C_HEADER: c_header(manifest, initial_state)}
     arrays = {} if initial_state is None else {INITIAL_STATE: states_file(initial_state)}
-    if request.embeddings:
-        arrays[EMBEDDINGS] = embeddings_file(request.embeddings)
+    if embeddings:
+        arrays[EMBEDDINGS] = embeddings_file(embeddings)
     manifest = manifest.with_files({**compiled, **arrays})
     texts = {
         "manifest.json": manifest.to_json(),

@@ -6,8 +6,8 @@ exact schedule of the family's pipeline. The smallest is chosen whose step laten
 longer. A lane counts as one additional multiplier, for its accumulator and its memory.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from math import lcm
 from typing import Any
 
@@ -16,13 +16,12 @@ import numpy as np
 from rtlstm.boards.catalogue import find_target
 from rtlstm.fpga.fit import Fit, FitRequest, fit_device
 from rtlstm.fpga.request import HardwareRequest
-from rtlstm.gen.quantise.plan import QuantizationSettings, hardware_alone
+from rtlstm.gen.frontends.reading import ReadResult
+from rtlstm.gen.quantise.plan import QuantizationSettings, Trial, hardware_alone
 from rtlstm.gen.quantise.target import TargetHardware
-from rtlstm.host.embeddings import Embedding
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FAMILIES, GENERIC
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import (
     LayerShape,
     QuantizedNetwork,
@@ -155,6 +154,20 @@ class Asked(Record):
     name: str | None = None
     calibration: str | None = None
     """A digest of the calibration data; None without any."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """A network in integers, and the hardware that computes it."""
+
+    settings: QuantizationSettings
+    quantised: QuantizedNetwork
+    manifest: Manifest
+    notes: tuple[str, ...] = ()
+    fit: Fit | None = None
+    asked: Asked | None = None
+    trials: tuple[Trial, ...] = ()
+    """What was tried to find the formats."""
 
 
 def hardware_options(request: HardwareRequest | None) -> dict[str, Any]:
@@ -304,13 +317,14 @@ def with_capacity(
 
 
 def table_settings(
-    settings: QuantizationSettings, network: Network, embeddings: Sequence[Embedding], calibrated: bool
+    settings: QuantizationSettings, read: ReadResult, calibrated: bool
 ) -> QuantizationSettings:
     """Return the settings with the range of the table whose rows are the only input, unless data or the
     settings give one."""
-    if calibrated or settings.input_range is not None or len(embeddings) != 1 or network.input_parts:
+    alone = len(read.embeddings) == 1 and not read.network.input_parts
+    if calibrated or settings.input_range is not None or not alone:
         return settings
-    largest = float(np.abs(embeddings[0].table).max())
+    largest = float(np.abs(read.embeddings[0].table).max())
     return settings.replace(input_range=largest) if largest else settings
 
 

@@ -10,7 +10,6 @@ from typing import Any, Self
 from rtlstm.boards.bitstream import BITSTREAM_RECORD, Bitstream, expected_clock, file_hash, make_bitstream
 from rtlstm.boards.board import Board, BoardTiming, find_timing
 from rtlstm.boards.catalogue import find_any_board, find_board, find_target, price_class
-from rtlstm.boards.ethernet import Ethernet
 from rtlstm.boards.top import TOP, board_verilog
 from rtlstm.boards.wire import WireTime, link_timing, predict_wire
 from rtlstm.boards.zynq import RECORD as VIVADO_RECORD
@@ -28,8 +27,8 @@ from rtlstm.fpga.estimate import BoardTop, check_estimate, check_inventory, esti
 from rtlstm.fpga.families.device import megahertz
 from rtlstm.fpga.fit import NothingFitsError
 from rtlstm.gen.builds.command_options import BoardOptions
-from rtlstm.gen.builds.generate import BuildRequest, Design, choose_design
-from rtlstm.gen.builds.hardware import check_hardware
+from rtlstm.gen.builds.generate import BuildRequest, choose_design
+from rtlstm.gen.builds.hardware import Design, check_hardware
 from rtlstm.gen.builds.implement import check_family
 from rtlstm.gen.builds.report import find_fit
 from rtlstm.gen.quantise.accuracy import Accuracy, measure_accuracy
@@ -67,22 +66,11 @@ class OnBoard:
     """The build's Verilog."""
 
     @classmethod
-    def create(
-        cls,
-        folder: Path,
-        board: str,
-        clock_mhz: float | None = None,
-        baud: int | None = None,
-        ethernet: Ethernet | None = None,
-        spi: bool = False,
-        raw: bool = False,
-    ) -> Self:
+    def create(cls, folder: Path, board: str, clock_mhz: float | None = None, **line: Any) -> Self:
         """Choose clock and line of a build on a board.
 
-        ``clock_mhz`` is by default the fastest: a bitstream's is found by place and route. ``baud`` is by
-        default the fastest usual rate. ``ethernet`` has the board's addresses, and whether it has the raw
-        mode, if its link is on Ethernet and not on its serial port; ``spi`` says whether it is on SPI, and
-        ``raw`` whether it has the raw mode there. Raises BuildError if ``folder`` is not a build, or is
+        ``clock_mhz`` is by default the fastest: a bitstream's is found by place and route. ``line`` is as for
+        :func:`~rtlstm.boards.board.find_timing`. Raises BuildError if ``folder`` is not a build, or is
         damaged. Raises ConfigurationError if the build is not for the board's device, or the board cannot do
         what is asked.
         """
@@ -98,15 +86,15 @@ class OnBoard:
             most = float(target.clock_range[1]) / 1e6
             wanted, alike = min(made.clock_mhz + 1e-6, most), made.requested_mhz is None
         else:
-            wanted, alike = expected_clock(manifest, target, ethernet=ethernet is not None), True
-        timing = find_timing(target, wanted, baud, ethernet, spi, raw=raw, alike=alike)
+            wanted, alike = expected_clock(manifest, target, ethernet=line.get("ethernet") is not None), True
+        timing = find_timing(target, wanted, alike=alike, **line)
         return cls(Path(folder), manifest, target, timing, clock_mhz, read_verilog(folder, manifest))
 
     @classmethod
     def asked(cls, folder: Path, options: BoardOptions) -> Self:
         """Choose as :meth:`create`, by a user's options."""
-        line = options.baud, options.ethernet, options.spi, options.raw
-        return cls.create(folder, options.board, options.clock_mhz, *line)
+        line = {name: getattr(options, name) for name in ("baud", "ethernet", "spi", "raw")}
+        return cls.create(folder, options.board, options.clock_mhz, **line)
 
     @property
     def output_folder(self) -> Path:
@@ -409,9 +397,8 @@ def compare_boards(
             "a board's link takes steps one by one, but this network has a reverse direction: connect the "
             "ports of its core yourself, and choose a device for it with `fit` and `max_steps`"
         )
-    data, measured = request.data(), dict[str, Accuracy]()
+    read, measured = request.read, dict[str, Accuracy]()
     designs, offers = dict[Any, Design | NothingFitsError](), list[BoardOffer]()
-    decides = request.source is not None and request.source.decides
     for board in counted(progress, what, boards):
         # Boards whose devices and clocks are alike take the same design.
         target = find_target(board.name)
@@ -420,7 +407,7 @@ def compare_boards(
             asked = {"tables": request.settings.tables, "fit_anyway": True}
             try:
                 fitted = replace(request, **check_hardware(board.name, asked))
-                designs[key] = choose_design(fitted, data)
+                designs[key] = choose_design(fitted)
             except NothingFitsError as refused:
                 designs[key] = refused
         found, build, refusal = designs[key], None, ""
@@ -429,7 +416,7 @@ def compare_boards(
         else:
             numbers = found.settings.model_dump_json()
             if numbers not in measured:
-                given = request.network, found.quantised, data, request.initial_state, decides
+                given = read.network, found.quantised, request.data, read.initial_state, read.report.decides
                 measured[numbers] = measure_accuracy(*given)
             build = _describe(board, found, measured[numbers], request)
         names = {"board": board.name, "title": board.title, "device": board.chosen.label}

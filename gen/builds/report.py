@@ -1,7 +1,6 @@
 """The report of a build: sizes, formats, cycles, accuracy and what was assumed."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Self
 
@@ -21,32 +20,25 @@ from rtlstm.gen.builds.advice import (
     measure_changes,
     measure_headroom,
 )
-from rtlstm.gen.builds.hardware import Asked
-from rtlstm.gen.frontends.reading import InitialState, ModelReport, NodeReport
+from rtlstm.gen.builds.hardware import Asked, Design
+from rtlstm.gen.frontends.reading import NodeReport, ReadResult
 from rtlstm.gen.pictures.charts import DeviceUse, expected_use
 from rtlstm.gen.pictures.network import Block, describe_blocks
 from rtlstm.gen.quantise.accuracy import Accuracy, measure_accuracy
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.plan import Trial
-from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.activations.interpolated import ActivationTable, correctly_rounded
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.files import read_file
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.inventory import memories, multipliers, wrapper_memories
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Network
-from rtlstm.spec.numerics import QuantizedNetwork, continues_sums
+from rtlstm.spec.numerics import continues_sums
 from rtlstm.spec.parameters import MultiplierKind
 from rtlstm.spec.record import Record, filled
 
 CLOCKS_MHZ = (50, 100, 200)
 """Clocks at which latencies are stated. None of them was placed and routed."""
-_SIZES = (
-    *("family", "lanes", "macs", "multiplies_per_cycle", "beat_in", "beat_out", "streams", "max_steps"),
-    *("gate_units", "lut_macs", "lut_lanes", "weight_memory", "table_memory"),
-)
-"""Fields of a report that are a build's parameters."""
 
 
 class FormatReport(Record):
@@ -476,25 +468,18 @@ _DECIDED = "the device gives the {} of {} outputs{}; the host computes no {}"
 
 
 def create_report(
-    network: Network,
-    quantised: QuantizedNetwork,
-    manifest: Manifest,
-    settings: QuantizationSettings,
+    read: ReadResult,
+    design: Design,
     calibration: Calibration | None = None,
-    source: ModelReport | None = None,
-    fit: Fit | None = None,
     loaded: bool = False,
-    notes: Sequence[str] = (),
     trained: bool = False,
-    asked: Asked | None = None,
-    initial_state: InitialState | None = None,
-    trials: tuple[Trial, ...] = (),
 ) -> BuildReport:
-    """Make a build's report, of hardware that was there if ``loaded``; ``notes`` are added to its own.
+    """Make a build's report, of hardware that was there if ``loaded``.
 
     Runs golden model and float reference for the accuracy.
     """
-    parameters, numerics = manifest.parameters, manifest.numerics
+    network, source, quantised, manifest = read.network, read.report, design.quantised, design.manifest
+    parameters, numerics, notes = manifest.parameters, manifest.numerics, design.notes
     held = memory_reports(manifest)
     if manifest.decides:
         classes, best, of_host = manifest.classes, parameters.best, "softmax, log-softmax or argmax"
@@ -505,25 +490,21 @@ def create_report(
             before = f"{of_host}, and scores are those before them"
             said = f"numbers and scores of the {best} largest", classes, said[2], before
         notes = (*notes, _DECIDED.format(*said))
-        source = source and source.decided(parameters.decide or "")
+        source = source.decided(parameters.decide or "")
     if parameters.token_rows:
-        source = source and source.looked_up_in_core()
-    outside = () if source is None else source.outside
-    decides = manifest.decides or (source is not None and source.decides)
-    accuracy = measure_accuracy(network, quantised, calibration, initial_state, decides, manifest)
-    estimates = estimate_devices(manifest, None if fit is None else fit.estimate)
-    changes = measure_changes(network, quantised, () if source is None else source.integer_weights)
-    sizes = {name: getattr(parameters, name) for name in _SIZES}
-    return BuildReport(
-        **sizes,
+        source = source.looked_up_in_core()
+    decides = manifest.decides or source.decides
+    accuracy = measure_accuracy(network, quantised, calibration, read.initial_state, decides, manifest)
+    fitted = None if design.fit is None else design.fit.estimate
+    estimates = estimate_devices(manifest, fitted)
+    changes = measure_changes(network, quantised, source.integer_weights)
+    return filled(
+        BuildReport,
+        *(numerics, parameters, manifest, design),
+        schema_version=1,
         trained=trained,
-        name=manifest.name,
-        rtlstm_version=manifest.rtlstm_version,
-        build_hash=manifest.build_hash,
-        device_hash=manifest.device_hash,
-        source="" if source is None else source.source,
-        source_format="" if source is None else source.format,
-        batch_first=manifest.batch_first,
+        source=source.source,
+        source_format=source.format,
         inputs=network.inputs,
         outputs=network.outputs,
         parameters=network.weight_count,
@@ -531,8 +512,6 @@ def create_report(
         partial_bits=numerics.accumulator.partial_bits,
         headroom=measure_headroom(quantised),
         layers=layer_reports(manifest),
-        input_factors=numerics.input_factors,
-        input_zeros=numerics.input_zeros,
         formats=format_reports(manifest),
         memories=held,
         memory_bits=sum(memory.bits for memory in held),
@@ -542,30 +521,19 @@ def create_report(
         cycles=cycle_report(manifest),
         times=time_reports(manifest),
         accuracy=accuracy,
-        assumptions=list_assumptions(
-            network,
-            settings,
-            calibration,
-            manifest,
-            accuracy,
-            loaded,
-            () if source is None else source.state_inputs,
-        ),
+        assumptions=list_assumptions(read, design, calibration, accuracy, loaded),
         notes=(
-            *explain_trials(trials),
-            *(() if source is None else source.notes),
+            *explain_trials(design.trials),
+            *source.notes,
             *change_notes(changes),
             *(loss.note for loss in accuracy.losses if loss.note),
             *notes,
         ),
         blocks=describe_blocks(network),
-        host=outside,
+        host=source.outside,
         weight_changes=changes,
         estimates=estimates,
-        expected=expected_use(estimates, None if fit is None else fit.estimate),
-        fit=fit,
-        asked=asked,
-        trials=trials,
+        expected=expected_use(estimates, fitted),
     )
 
 

@@ -15,13 +15,13 @@ import numpy as np
 
 from rtlstm.boards.catalogue import find_target
 from rtlstm.fpga.estimate import Estimate, estimate
-from rtlstm.gen.accuracy.measure import find_uncertainty, fixed_outputs
+from rtlstm.gen.accuracy.measure import find_uncertainty
 from rtlstm.gen.accuracy.records import GAIN, Advice, Cost, ErrorReport, Part, WidthErrors, named_part
 from rtlstm.gen.accuracy.samples import Samples
 from rtlstm.gen.builds.generate import BuildRequest
 from rtlstm.gen.builds.hardware import Asked
 from rtlstm.gen.builds.report import memory_reports
-from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.calibration import fixed_outputs
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats, quantise_with
 from rtlstm.gen.quantise.ranges import power_of_two
 from rtlstm.sim.reference import FloatResult
@@ -61,7 +61,6 @@ class Made:
 
     request: BuildRequest
     asked: Asked
-    data: Calibration | None
     network: QuantizedNetwork
     manifest: Manifest
     estimate: Estimate | None
@@ -112,7 +111,7 @@ class Widths:
         self._progress, self._begun, self._total = progress, 0, 0
         self._searched: dict[object, float] = {}
         self._settings = build.request.settings
-        self._formulas = self._settings.quick or build.data is None
+        self._formulas = self._settings.quick or build.request.data is None
         """Whether ``generate`` takes the formulas' formats itself."""
         self._names = list(_changeable(build.network, self._settings))
         self._now = build.cost(build.manifest)
@@ -240,14 +239,14 @@ class Widths:
             self._progress("try other widths", self._begun, self._total)
         self._begun += 1
         build, about = self._build, {"changes": changes, "bits": bits, "measured": measured}
-        network, begin = build.request.network, build.request.initial_state
+        network, begin = build.request.network, build.request.read.initial_state
         name = build.manifest.name
         try:
             settings = settings.replace(**self._widened(settings, changes))
             request = replace(build.request, settings=settings)
             hardware = request.hardware
             choices = choose_formats(
-                network, settings, build.data, hardware, self._searched, initial_state=begin
+                network, settings, build.request.data, hardware, self._searched, initial_state=begin
             )
             quantised = quantise_with(network, settings, choices, hardware)
             settled, _ = request.settled(name, quantised)

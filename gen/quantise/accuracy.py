@@ -6,12 +6,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.gen.quantise.calibration import Calibration, repeat_state
+from rtlstm.gen.quantise.calibration import Calibration, repeat_state, run_golden
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import lower
 from rtlstm.host.raw_values import softmax
 from rtlstm.host.state import StateFormats
-from rtlstm.sim.golden import Golden, GoldenResult
+from rtlstm.sim.golden import GoldenResult
 from rtlstm.sim.reference import FloatResult, FloatState, run_float
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.fixed import Format, IntArray
@@ -301,8 +301,7 @@ def measure_accuracy(
     x, lengths = data.x, data.lengths
     numerics = quantised.numerics
     reference = run_float(network, x, data.state, lengths)
-    state = data.integer_state(quantised)
-    golden = Golden(quantised).run(numerics.quantise_input(x), state, lengths)
+    golden = run_golden(quantised, data)
     form, codes, exact = quantised.shapes[-1].output, golden.y, reference.y
     outputs: Literal["outputs", "scores", "probabilities"] = "outputs"
     if given_as is not None and given_as.decides:

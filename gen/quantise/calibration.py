@@ -1,18 +1,18 @@
 """Calibration data: typical inputs, and the length and initial state of each sequence."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rtlstm.gen.frontends.reading import ReadResult
 from rtlstm.host.raw_values import as_array
 from rtlstm.host.state import LayerArrays, StateFormats, split_layers
+from rtlstm.sim.golden import Golden, GoldenResult
 from rtlstm.sim.reference import FloatResult, FloatState, run_float
 from rtlstm.spec.errors import ConfigurationError, InputError
-from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.fixed import IntArray, where_bad
 from rtlstm.spec.layout import Pad, Window, as_steps, is_front, padded_behind, sequences_first, valid_steps
 from rtlstm.spec.network import Network, keeps_cell_state
 from rtlstm.spec.numerics import QuantizedNetwork
@@ -25,15 +25,6 @@ class AxesError(InputError):
     """Data have other axes or features than a network reads."""
 
 
-@contextmanager
-def explained(front: str) -> Iterator[None]:
-    """Say why a network reads other data than its model, if there is a reason and they are refused."""
-    try:
-        yield
-    except AxesError as error:
-        raise InputError(f"{error}; {front}" if front else str(error)) from None
-
-
 def repeat_state(begin: FloatState | None, sequences: int) -> FloatState | None:
     """Return the state of so many sequences that begin in one, ``(units,)`` per layer; None for zeros."""
     if begin is None:
@@ -43,8 +34,8 @@ def repeat_state(begin: FloatState | None, sequences: int) -> FloatState | None:
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """Checked data; make them with :meth:`of`."""
+class Sequences:
+    """Checked data."""
 
     x: Floats
     """``(T, N, inputs)``; zero past a sequence's length."""
@@ -52,6 +43,23 @@ class Calibration:
     """Valid steps of each sequence, ``(N,)``."""
     state: FloatState | None = None
     """h of each pseudo-layer, and c of each that has one, before the first step, ``(N, units)``."""
+
+    def integer_state(self, network: QuantizedNetwork) -> tuple[LayerArrays, LayerArrays] | None:
+        """Return the initial states as the golden model's integers, saturated; None for zeros."""
+        if self.state is None:
+            return None
+        (h, c), formats = self.state, StateFormats(network.shapes, network.numerics)
+        return formats.parse((tuple(h), tuple(c)), len(h[0]) if h else None, raw=False)[:2]
+
+    @property
+    def alive(self) -> NDArray[np.bool_]:
+        """Which steps belong to a sequence and are no padding, ``(T, N)``."""
+        return valid_steps(len(self.x), self.lengths)
+
+
+@dataclass(frozen=True)
+class Calibration(Sequences):
+    """Checked calibration data; make them with :meth:`of`."""
 
     @classmethod
     def given(
@@ -101,38 +109,11 @@ class Calibration:
         Raises InputError if the data are not finite numbers of such a shape, or lengths or states do not fit
         them.
         """
-        values = as_array("calibration data", x)
-        if not np.issubdtype(values.dtype, np.floating):
-            # The driver takes integers as codes of a format; here they would be real values.
-            raise InputError(
-                f"calibration data must be real numbers, as floats, not {values.dtype}; convert them with "
-                "astype(float) if they are real values"
-            )
-        values, valid, front = check_sequences(
-            "calibration data",
-            values,
-            network.inputs,
-            lengths,
-            batch_first,
-            network.frames,
-            pad,
-            network.window,
-        )
-        if not np.isfinite(values).all():
-            bad = tuple(int(axis) for axis in np.argwhere(~np.isfinite(values))[0])
-            raise InputError(
-                f"calibration data must be finite, but those of step {bad[0]}, sequence {bad[1]}, value "
-                f"{bad[2]} are {values[bad]}; leave them out, or replace them, for example with "
-                "numpy.nan_to_num"
-            )
-        begins = (
-            None
-            if state is None
-            else check_state(
-                "calibration data", _state_sizes(network), state, len(valid) if np.ndim(x) != 2 else None
-            )
-        )
-        return cls(padded_behind(values, valid) if front else values, valid, begins)
+        what, sizes = "calibration data", (network.frames, pad, network.window)
+        values, valid, batched, _ = check_sequences(what, x, network.inputs, lengths, batch_first, *sizes)
+        if state is not None:
+            state = check_state(what, _state_sizes(network), state, len(valid) if batched else None)
+        return cls(values, valid, state)
 
     def scaled(self, factors: Floats) -> Self:
         """Return the data with each feature multiplied by its factor, ``(inputs,)``."""
@@ -169,12 +150,6 @@ class Calibration:
         steps = f"{self.total_steps} steps in all"
         return f"{self.sequences} of {whole.sequences} sequences of the calibration data, {steps}"
 
-    def integer_state(self, network: QuantizedNetwork) -> tuple[LayerArrays, LayerArrays] | None:
-        """Return the initial states as the golden model's integers, saturated; None for zeros."""
-        if self.state is None:
-            return None
-        return integer_state(network, self.state)
-
     def begins_in(self, begin: FloatState | None) -> bool:
         """Whether all sequences begin in this state of the model, ``(units,)`` per layer; None is any."""
         if begin is None or self.state is None:
@@ -207,11 +182,6 @@ class Calibration:
         return len(self.x)
 
     @property
-    def alive(self) -> NDArray[np.bool_]:
-        """Which steps belong to a sequence and are no padding, ``(T, N)``."""
-        return valid_steps(self.steps, self.lengths)
-
-    @property
     def total_steps(self) -> int:
         """Steps of all sequences."""
         return int(self.lengths.sum())
@@ -222,7 +192,28 @@ class Calibration:
         return len(self.lengths)
 
 
-def run_reference(network: Network, data: Calibration, cell_limit: float | None = None) -> FloatResult:
+def read_data(
+    read: ReadResult,
+    x: ArrayLike | None,
+    lengths: ArrayLike | None = None,
+    state: Any = None,
+    batch_first: bool | None = None,
+    pad: Pad = "back",
+) -> Calibration | None:
+    """Return a model's calibration data, by default in its order of axes and state; None without data.
+
+    Raises InputError as :meth:`Calibration.given`; the message says why the network reads other data than the
+    model, if it does.
+    """
+    if x is not None and state is None:
+        state = read.calibration_state(np.asarray(x), batch_first)
+    try:
+        return Calibration.given(read.network, x, lengths, state, batch_first, pad, read.report.batch_first)
+    except AxesError as error:
+        raise InputError("; ".join(filter(None, [str(error), read.report.front]))) from None
+
+
+def run_reference(network: Network, data: Sequences, cell_limit: float | None = None) -> FloatResult:
     """Run the data through the float network, whose c saturates at ``cell_limit``.
 
     Raises ConfigurationError if its values grow without bound: a recurrence without a bounded activation may
@@ -234,32 +225,51 @@ def run_reference(network: Network, data: Calibration, cell_limit: float | None 
     if not np.isfinite(met).all() or not np.isfinite(result.y).all():
         raise ConfigurationError(
             f"the values of network {network.name!r} must stay finite, but overflow within "
-            f"{data.steps} steps: its activations have no bounds; use a bounded one, a clip, or shorter or "
+            f"{len(data.x)} steps: its activations have no bounds; use a bounded one, a clip, or shorter or "
             "smaller calibration data"
         )
     return result
 
 
+def run_golden(network: QuantizedNetwork, data: Sequences) -> GoldenResult:
+    """Run the data through the golden model, all integers."""
+    codes = network.numerics.quantise_input(data.x)
+    return Golden(network).run(codes, data.integer_state(network), data.lengths)
+
+
+def fixed_outputs(network: QuantizedNetwork, data: Sequences) -> Floats:
+    """Return the golden model's outputs as real values, ``(T, N, outputs)``."""
+    return network.shapes[-1].output.to_floats(run_golden(network, data).y)
+
+
 def check_sequences(
     name: str,
-    x: NDArray[Any],
+    x: ArrayLike,
     inputs: int,
     lengths: Any,
     batch_first: bool,
-    frames: int,
-    pad: Pad,
+    frames: int = 1,
+    pad: Pad = "back",
     window: Window = (0, 0),
-) -> tuple[Floats, IntArray, bool]:
-    """Return floats ``(T, N, inputs)``, zero in the padding, lengths, and whether padding stands in front.
+) -> tuple[Floats, IntArray, bool, bool]:
+    """Return floats ``(T, N, inputs)``, with zeros as padding behind each, lengths, whether ``x`` has the
+    axis N, and whether its padding stands in front.
 
     ``x`` is ``(T, inputs)`` or ``(T, N, inputs)``, ``(N, T, inputs)`` if ``batch_first``, or in frames.
 
-    Raises InputError if the data have another shape, or lengths do not fit them; messages call the data
-    ``name``.
+    Raises InputError if the data are not finite numbers of such a shape, or lengths do not fit them; messages
+    call the data ``name``.
     """
-    front, batched, given = is_front(pad, lengths), x.ndim != 2, x.shape
-    x, lengths = as_steps(name, x, lengths, int(batched and batch_first), inputs, frames, window, pad)
-    values = x if batched else x[:, None, :]
+    array = as_array(name, x)
+    if array.dtype.kind != "f":
+        # The driver takes integers as codes of a format; here they would be real values.
+        raise InputError(
+            f"{name} must hold real numbers, as floats, not {array.dtype}; convert them with astype(float) "
+            "if they are real values"
+        )
+    front, batched, given = is_front(pad, lengths), array.ndim != 2, array.shape
+    array, lengths = as_steps(name, array, lengths, int(batched and batch_first), inputs, frames, window, pad)
+    values = array if batched else array[:, None, :]
     if values.ndim != 3 or values.shape[2] != inputs or 0 in values.shape:
         axes = "N, T" if batch_first else "T, N"
         turn = values.ndim == 3 and values.shape[1] == inputs
@@ -272,7 +282,14 @@ def check_sequences(
     of_data = "lengths" if name == "x" else f"lengths of {name}"
     valid = check_lengths(of_data, lengths, *values.shape[:2])
     alive = valid_steps(len(values), valid, front)
-    return np.where(alive[..., None], values.astype(np.float64), 0.0), valid, front
+    values = np.where(alive[..., None], values.astype(np.float64), 0.0)
+    if not np.isfinite(values).all():
+        seen = values[:, 0] if not batched else values.swapaxes(0, 1) if batch_first else values
+        raise InputError(
+            f"{name} must be finite, but {where_bad(name, seen, ~np.isfinite(seen))}; leave such steps out, "
+            "or replace them, for example with numpy.nan_to_num"
+        )
+    return padded_behind(values, valid) if front else values, valid, batched, front
 
 
 def check_lengths(name: str, lengths: ArrayLike | None, steps: int, count: int) -> IntArray:
@@ -290,13 +307,6 @@ def check_lengths(name: str, lengths: ArrayLike | None, steps: int, count: int) 
             f"not {np.asarray(lengths).tolist()!r:.80}"
         )
     return array.astype(np.int64)
-
-
-def integer_state(network: QuantizedNetwork, state: FloatState) -> tuple[LayerArrays, LayerArrays]:
-    """Return states ``(N, units)`` of each layer, if any, as the golden model's integers, saturated."""
-    h, c = state
-    formats = StateFormats(network.shapes, network.numerics)
-    return formats.parse((tuple(h), tuple(c)), len(h[0]) if h else None, raw=False)[:2]
 
 
 def _state_sizes(network: Network) -> tuple[tuple[int, ...], tuple[int, ...]]:

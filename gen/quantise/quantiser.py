@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rtlstm.gen.frontends.reading import InitialState, ModelReport
+from rtlstm.gen.frontends.reading import ReadResult
 from rtlstm.gen.quantise.calibration import Calibration, repeat_state, run_reference
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer, reads_input
@@ -51,7 +51,6 @@ from rtlstm.gen.quantise.ranges import (
 from rtlstm.gen.quantise.rounding import RoundedRows, round_nearest
 from rtlstm.gen.quantise.search import Search
 from rtlstm.gen.quantise.target import TargetHardware
-from rtlstm.host.embeddings import Embedding
 from rtlstm.sim.reference import FloatResult, FloatState
 from rtlstm.spec.activations.functions import SIGMOID, TANH
 from rtlstm.spec.cells.description import DEFAULT_CELL_RANGE
@@ -75,31 +74,27 @@ from rtlstm.spec.numerics import (
     row_parts,
 )
 from rtlstm.spec.progress import Progress
+from rtlstm.spec.record import filled
 
 
 @dataclass(frozen=True)
 class TrainedNetwork:
     """A network whose numbers are multiples of the steps that its formats give them."""
 
-    network: Network
+    read: ReadResult
+    """The model, with the network as it is now."""
     settings: QuantizationSettings
     choices: FormatChoices
     rows: RowChoices
     calibration: Calibration | None = None
-    source: ModelReport | None = None
-    """The front end's report of the model, if there is one."""
     hardware: TargetHardware | None = None
     """That of an existing device, if the network was trained for one."""
     device: Path | None = None
     """The device's build folder."""
-    initial_state: InitialState | None = None
-    """The state in which the model begins, if that is not zero."""
-    embeddings: tuple[Embedding, ...] = ()
-    """The tables in which the model looks up what it reads."""
 
     def quantised(self) -> QuantizedNetwork:
         """Return its integers: nothing is rounded."""
-        return quantise_with(self.network, self.settings, self.choices, self.hardware, self.rows)
+        return quantise_with(self.read.network, self.settings, self.choices, self.hardware, self.rows)
 
 
 @runtime_checkable
@@ -143,33 +138,22 @@ class _Build:
             if graph not in cells:
                 cells.append(graph)
             shapes.append(self._shape(index, formats, cells.index(graph)))
-        numerics = Numerics(
+        numerics = filled(
+            Numerics,
+            plan,
             weight_bits=plan.most_weight_bits,
-            own_weight_bits=plan.own_weight_bits,
-            input=plan.input,
-            input_factors=plan.input_factors,
-            input_zeros=plan.input_zeros,
             own_hidden_bits=plan.hidden_bits if plan.hidden_bits > plan.input.bits else None,
             own_output_bits=plan.output_bits,
-            gate=plan.gate,
-            preactivation=plan.preactivation,
-            cell=plan.cell,
-            cell_shifts=plan.cell_shifts,
-            cell_argument=plan.cell_argument,
             accumulator=hardware.accumulator(
                 bound_sums(layers, plan.vector, align, shapes), align, plan.most_weight_bits, shapes
             ),
             shift_bits=hardware.shift_bits(_largest_shift(layers), plan.hidden_bits, align),
-            scale_bits=plan.scale_bits,
             cells=tuple(cells),
             tables=tuple(functions.tables),
             pieces=tuple(functions.pieces),
             norms=tuple(functions.norms),
             hidden_rounding=plan.rounding,
-            hidden_whole_bits=plan.hidden_whole_bits,
-            hidden_shifts=plan.hidden_shifts,
             fused_lstm=fused_tables,
-            unit_parameters=plan.unit_parameters,
         )
         hardware.check(numerics)
         return QuantizedNetwork(tuple(shapes), numerics, tuple(layers), plan.passes)
@@ -397,24 +381,14 @@ class _Formulas:
         if data is None:
             ranges, begin_c = self._assumed(network, input_range)
         else:
-            reference, ranges, begin_c = self._measure(data)
+            _, ranges, begin_c = self._measure(data)
         found: float | tuple[float, ...]
         if settings.cell_range or cell_ranges:
             found = settings.cell_range or 1.0
         elif data is None or (hardware is not None and hardware.device is not None):
             found = max(DEFAULT_CELL_RANGE, MARGIN * begin_c)
         else:
-            found = _search_cell_range(
-                network,
-                settings,
-                input_range,
-                factors,
-                data.scaled(np.array(factors)) if factors else data,
-                reference,
-                ranges,
-                begin_c,
-                self._searched,
-            )
+            found = self._search_cell_range(data, input_range, factors)
         scaled = replace(
             ranges,
             preactivation=candidate.preactivation_share * ranges.preactivation,
@@ -450,6 +424,30 @@ class _Formulas:
             min(whole, candidate.cell_share * _APART * max(mine, begin_c, _LEAST_CELL_RANGE))
             for whole, mine in zip(ranges, met, strict=True)
         )
+
+    def _search_cell_range(self, data: Calibration, input_range: float, factors: tuple[float, ...]) -> float:
+        """Search the range of c, with formats so fine that c is the coarsest, unless it was found before."""
+        network, settings, searched = fold_factors(self._network, factors), self._settings, self._searched
+        reference, measured, begin = self._measure(data)
+        data = data.scaled(np.array(factors)) if factors else data
+        leave = states_leave(network, settings.final_states)
+        limit = 2.0 ** ((settings.cell_bits or MOST_CELL_BITS) - 1)
+
+        def search(formats: QuantizationSettings) -> float:
+            key = formats, input_range, factors
+            if key not in searched:
+
+                def build(cell_range: float) -> QuantizedNetwork:
+                    ranges = (cell_range,) * len(measured.layers)
+                    return quantise_with(network, formats, FormatChoices(input_range, (), measured, ranges))
+
+                searched[key] = search_cell_range(network, data, reference, leave, begin, build, limit)
+            return searched[key]
+
+        try:
+            return search(_fine(settings))
+        except ConfigurationError:  # Cells take no finer formats.
+            return search(settings)
 
     def _assumed(self, network: Network, input_range: float) -> tuple[Ranges, float]:
         """Return ranges without calibration data, and the largest c of the initial state."""
@@ -557,41 +555,6 @@ def quantise_with(
 ) -> QuantizedNetwork:
     """Quantise a network with ranges that are known, and with ``rows`` as they were trained, if given."""
     return _Build(Plan(network, settings, choices, hardware, rows)).network()
-
-
-def _search_cell_range(
-    network: Network,
-    settings: QuantizationSettings,
-    input_range: float,
-    factors: tuple[float, ...],
-    data: Calibration,
-    reference: FloatResult,
-    layer_ranges: Ranges,
-    begin: float,
-    searched: dict[object, float],
-) -> float:
-    """Search the range of c, with formats so fine that c is the coarsest, unless ``searched`` has it.
-
-    Network and data have the factors of inputs already.
-    """
-    leave = states_leave(network, settings.final_states)
-    limit = 2.0 ** ((settings.cell_bits or MOST_CELL_BITS) - 1)
-
-    def search(formats: QuantizationSettings) -> float:
-        key = formats, input_range, factors
-        if key not in searched:
-
-            def build(cell_range: float) -> QuantizedNetwork:
-                ranges = (cell_range,) * len(layer_ranges.layers)
-                return quantise_with(network, formats, FormatChoices(input_range, (), layer_ranges, ranges))
-
-            searched[key] = search_cell_range(network, data, reference, leave, begin, build, limit)
-        return searched[key]
-
-    try:
-        return search(_fine(settings))
-    except ConfigurationError:  # Cells take no finer formats.
-        return search(settings)
 
 
 def _fine(settings: QuantizationSettings) -> QuantizationSettings:

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.reading import directions_of
-from rtlstm.gen.quantise.calibration import Calibration, repeat_state, run_reference
+from rtlstm.gen.quantise.calibration import Calibration, fixed_outputs, repeat_state, run_reference
 from rtlstm.gen.quantise.directions import Product, unfold
 from rtlstm.gen.quantise.lowering import lower
-from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import FloatResult, FloatState
 from rtlstm.spec.cells.description import DEFAULT_CELL_RANGE
 from rtlstm.spec.cells.graph import CellGraph
@@ -281,10 +280,7 @@ def search_cell_range(
     errors: dict[float, float] = {}
     # When one range is far worse than the best, narrower ones are worse still.
     while max_abs >= least and (not errors or errors[2 * max_abs] <= 4 * min(errors.values())):
-        trial = build(max_abs)
-        integers = trial.numerics.quantise_input(some.x)
-        found = Golden(trial).run(integers, some.integer_state(trial), some.lengths)
-        rounded = trial.shapes[-1].output.to_floats(found.y)
+        rounded = fixed_outputs(build(max_abs), some)
         saturated = run_reference(network, some, max_abs if max_abs >= most else _SATURATED * max_abs).y
         errors[max_abs] = max(float(np.abs(y - wanted).max()) for y in (rounded, saturated))
         max_abs /= 2

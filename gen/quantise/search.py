@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.gen.quantise.calibration import Calibration, run_reference
+from rtlstm.gen.quantise.calibration import Calibration, run_golden, run_reference
 from rtlstm.gen.quantise.plan import FormatChoices, Trial
 from rtlstm.gen.quantise.ranges import FORMULAS, Candidate, search_sample
 from rtlstm.gen.quantise.rounding import Moments
-from rtlstm.sim.golden import Golden, GoldenResult, ObservedGolden
+from rtlstm.sim.golden import GoldenResult, ObservedGolden
 from rtlstm.sim.golden_cells import CellNetwork, GraphLayer
 from rtlstm.sim.golden_lstm import LstmNetwork, WatchedLstmNetwork
 from rtlstm.sim.reference import run_float
@@ -195,9 +195,7 @@ class Search:
         return replace(choices, moments=self._moments[key])
 
     def _error(self, network: QuantizedNetwork) -> float:
-        data = self._held
-        x, state = network.numerics.quantise_input(data.x), data.integer_state(network)
-        return few_digits(self._relative_error(network, Golden(network).run(x, state, data.lengths)))
+        return few_digits(self._relative_error(network, run_golden(network, self._held)))
 
     def _relative_error(self, network: QuantizedNetwork, found: GoldenResult) -> float:
         alive, wanted = self._held.alive, self._wanted

@@ -153,11 +153,8 @@ class _Merger:
         timing: UnitTiming,
         kept: Kept,
     ) -> None:
-        self._kept = kept
-        self._shapes = shapes
-        self._timing = timing
-        self._passes = passes
-        self._parameters = parameters
+        self._shapes, self._passes, self._parameters = shapes, passes, parameters
+        self._timing, self._kept = timing, kept
         self._ops: list[Op] = []
         self._parts: list[PartPlan] = []
         self._weights = self._shifts = self._biases = self._vectors = self._cells = self._partials = 0

@@ -13,6 +13,7 @@ from support.small_builds import normal_lstm
 import rtlstm
 from rtlstm import Accelerator, ConfigurationError, DeviceError, InputError, Parameters, QuantizationSettings
 from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.frontends import read_if_needed
 from rtlstm.host.embeddings import Embedding
 from rtlstm.spec.network import Dense, Network
 
@@ -30,7 +31,8 @@ def make(
     tables = (Embedding(name="words", table=rng.normal(size=(rows, WIDTH)) * 2),) if rows else ()
     parameters = Parameters(lanes=4, macs=2, streams=2, decide=decide)
     with no_logic():
-        generate_build(network, folder, parameters=parameters, settings=SETTINGS, embeddings=tables)
+        model = read_if_needed(network).replace(embeddings=tables)
+        generate_build(model, folder, parameters=parameters, settings=SETTINGS)
     return folder
 
 
@@ -141,12 +143,12 @@ def test_an_encoder_and_a_decoder_on_one_core(backend: str, tmp_path: Path) -> N
     room |= {"vector_words": 64, "cell_rows": 32, "networks": 2}
     options: dict[str, Any] = {"parameters": parameters, "settings": SETTINGS, "capacities": room}
     with logic_for(backend):
-        generate_build(encoder, folders[0], embeddings=(table,), **options)
+        generate_build(read_if_needed(encoder).replace(embeddings=(table,)), folders[0], **options)
     rng = np.random.default_rng(3)
     head = Dense(name="fc", weight=rng.normal(size=(ROWS, UNITS)) * 2, bias=np.zeros(ROWS))
     decoder = Network(name="decoder", layers=(normal_lstm(rng, WIDTH, UNITS), head))
     words = Embedding(name="words", table=rng.normal(size=(ROWS, WIDTH)) * 2)
-    generate_build(decoder, folders[1], device=folders[0], embeddings=(words,))
+    generate_build(read_if_needed(decoder).replace(embeddings=(words,)), folders[1], device=folders[0])
     letters = rng.integers(0, 5, (7, 5))
     with Accelerator.open(folders[0], backend) as reader:
         writer = reader.load(folders[1], network=1)

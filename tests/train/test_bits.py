@@ -141,6 +141,24 @@ def test_graphs_of_layers(name: str) -> None:
         assert skip.kind not in ("skip", "unit_skip") or skip.output == behind.output
 
 
+def test_one_output_of_two_layers() -> None:
+    """Its row of weights is split: the first part of it is the row's first values."""
+
+    class Joined(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.other, self.out = torch.nn.LSTM(2, 2), torch.nn.LSTM(2, 3), torch.nn.Linear(5, 1)
+
+        def forward(self, x):
+            return self.out(torch.cat([self.one(x)[0], self.other(x)[0]], -1))
+
+    q = train.prepare(rtlstm.read_model(Joined().eval()).network, weight_bits=4)
+    x = np.random.default_rng(5).normal(size=(STEPS, BATCH, 2))
+    check(q, x)
+    q(torch.from_numpy(x))[0].sum().backward()
+    assert all(bool(each.grad.any()) for each in q.weights.parameters() if each.requires_grad)
+
+
 def test_a_spiking_neuron_that_a_user_wrote() -> None:
     """Its step has no derivative, but training gets one."""
     torch.manual_seed(3)

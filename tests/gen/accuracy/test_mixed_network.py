@@ -33,7 +33,7 @@ def inputs(network: Network, seed: int = 0) -> np.ndarray:
 def golden(quantised: QuantizedNetwork, samples: Samples) -> tuple[np.ndarray, GoldenResult]:
     """Real outputs of the golden model, and what it found."""
     codes = quantised.numerics.quantise_input(samples.x)
-    found = Golden(quantised).run(codes, samples.golden_state(quantised), LENGTHS)
+    found = Golden(quantised).run(codes, samples.integer_state(quantised), LENGTHS)
     # Parts that end a network have one format.
     return quantised.shapes[-1].output.to_floats(found.y), found
 

@@ -145,12 +145,12 @@ def test_a_device_without_multipliers_rounds_again(tmp_path: Path) -> None:
     network = rtlstm.Network(layers=(rtlstm.Lstm(name="rec", w_ih=w_ih, w_hh=w_hh, bias=np.zeros(80)),))
     given = {"layer": "rec", "bits": 8, "largest": 127, "zero_points": False, "steps": (0.0123,)}
     weights = tuple(IntegerWeights(weight=name, **given) for name in ("w_ih", "w_hh"))
+    report = ModelReport(source="file.onnx", format="ONNX", integer_weights=weights)
     manifest = generate_build(
-        network,
+        ReadResult(network=network, report=report),
         tmp_path / "build",
         settings=QuantizationSettings(weight_bits=8, data_bits=8),
         fit=FitRequest(chosen=find_device("up5k")),
-        source=ModelReport(source="file.onnx", format="ONNX", integer_weights=weights),
     )
     assert manifest.numerics.scale_bits == 0
     notes = "\n".join(BuildReport.load(tmp_path / "build").notes)

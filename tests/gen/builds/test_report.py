@@ -13,8 +13,10 @@ from support.small_builds import TINY, network
 import rtlstm.gen.quantise.ranges
 from rtlstm.gen.accuracy.records import ErrorReport, LayerErrors, PartErrors, Saturations, Score, WidthErrors
 from rtlstm.gen.builds.advice import _offset_inputs, explain_trials
+from rtlstm.gen.builds.hardware import Design
 from rtlstm.gen.builds.report import BuildReport, create_report, table_error
 from rtlstm.gen.builds.report_html import render_report
+from rtlstm.gen.frontends import read_if_needed
 from rtlstm.gen.pictures.charts import draw_cycles, draw_error_parts, draw_error_steps, rounded_parts
 from rtlstm.gen.quantise.accuracy import measure_accuracy
 from rtlstm.gen.quantise.calibration import Calibration
@@ -34,7 +36,11 @@ def make(calibration=None, **settings):
     quantised = quantise(network(), chosen, calibration)
     manifest = Manifest.of("tiny", quantised, TINY)
     data = None if calibration is None else Calibration.of(network(), calibration)
-    return create_report(network(), quantised, manifest, chosen, data), quantised, manifest
+    return (
+        create_report(read_if_needed(network()), Design(chosen, quantised, manifest), data),
+        quantised,
+        manifest,
+    )
 
 
 def test_control_characters_of_names_are_escaped():
@@ -149,7 +155,8 @@ def test_inputs_far_from_zero_are_said():
         settings = QuantizationSettings(weight_bits=bits, data_bits=data, hidden_bits=data)
         quantised = quantise(network(), settings, x)
         manifest = Manifest.of("tiny", quantised, TINY)
-        report = create_report(network(), quantised, manifest, settings, Calibration.of(network(), x))
+        design = Design(settings, quantised, manifest)
+        report = create_report(read_if_needed(network()), design, Calibration.of(network(), x))
         found = [text for text in report.assumptions if "far from 0" in text]
         assert len(found) == (words is not None)
         assert all(text.startswith(words) and "(input 1: 55 +- 0." in text for text in found)
@@ -168,7 +175,9 @@ def test_single_steps_with_a_state_each_are_typical():
     quantised = quantise(network(), QuantizationSettings(), x)
     manifest = Manifest.of("tiny", quantised, TINY)
     data = Calibration.of(network(), x, state=state)
-    report = create_report(network(), quantised, manifest, QuantizationSettings(), data)
+    report = create_report(
+        read_if_needed(network()), Design(QuantizationSettings(), quantised, manifest), data
+    )
     assert not any("more than one step" in text for text in report.assumptions)
 
 
@@ -209,7 +218,7 @@ def test_page_names_what_the_layers_are():
     network = CELL_NETWORKS["gru"]
     quantised = quantise(network, QuantizationSettings())
     manifest = Manifest.of("tiny", quantised, TINY)
-    report = create_report(network, quantised, manifest, QuantizationSettings())
+    report = create_report(read_if_needed(network), Design(QuantizationSettings(), quantised, manifest))
     page = render_report(report, manifest)
     assert "<td>gru</td>" in page and "LSTM" not in page
     # Its units have four rows in the core, three in the model.
@@ -238,14 +247,9 @@ def test_final_states_that_saturate_are_told():
     assert not any("after a sequence's last step" in text for text in held.assumptions)
     (searched,) = (text for text in held.assumptions if "cell states reach" in text)
     assert "of the ranges tried on the calibration data" in searched and "also holds final states" in searched
-    loaded = create_report(
-        network(),
-        quantise(network(), QuantizationSettings(cell_range=0.25), CALIBRATION),
-        manifest,
-        QuantizationSettings(),
-        Calibration.of(network(), CALIBRATION),
-        loaded=True,
-    )
+    quantised = quantise(network(), QuantizationSettings(cell_range=0.25), CALIBRATION)
+    design, data = Design(QuantizationSettings(), quantised, manifest), Calibration.of(network(), CALIBRATION)
+    loaded = create_report(read_if_needed(network()), design, data, loaded=True)
     assert any("generate that hardware with a larger cell range" in text for text in loaded.assumptions)
 
 

@@ -15,6 +15,7 @@ from rtlstm.gen.accuracy.samples import Samples
 from rtlstm.gen.builds.generate import BuildRequest
 from rtlstm.gen.builds.hardware import ArrayRequest, Asked
 from rtlstm.gen.builds.widths import Made, Widths, conclude_widths
+from rtlstm.gen.frontends import read_if_needed
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.reference import run_float
@@ -92,10 +93,10 @@ def made(network: Network, numbers: QuantizationSettings, data: Calibration | No
         isinstance(layer, Bidirectional) or getattr(layer, "reverse", False) for layer in network.layers
     )
     array = ArrayRequest(**asked, tables=numbers.tables, max_steps=16 if whole else None)
-    request = BuildRequest(network=network, settings=numbers, array=array)
+    request = BuildRequest(read=read_if_needed(network), settings=numbers, array=array, data=data)
     quantised = quantise(network, numbers, data)
     manifest, _ = request.manifest("made", quantised, request.sizes("made", quantised))
-    return Made(request, Asked(settings=numbers, hardware=asked), data, quantised, manifest, None)
+    return Made(request, Asked(settings=numbers, hardware=asked), quantised, manifest, None)
 
 
 def tried(build: Made, x: np.ndarray) -> ErrorReport:

@@ -130,7 +130,7 @@ def test_bounds_hold_for_random_inputs() -> None:
     [
         (np.zeros((4, 6)), r"must be \(T, 5\) or \(T, N, 5\)"),
         (np.zeros((0, 5)), "not empty"),
-        (np.full((4, 5), np.nan), "must be finite, but those of step 0, sequence 0, value 0 are nan"),
+        (np.full((4, 5), np.nan), r"must be finite, but calibration data\[0, 0\] is nan and 19 more"),
         (np.zeros((4, 5), dtype=complex), "real numbers"),
         (np.array([["a"] * 5]), "real numbers"),
     ],
