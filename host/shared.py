@@ -207,7 +207,7 @@ class SharedAccelerator(Closing):
     def _finish(self, batch: list[_Steps], finish: Callable[[], IntArray]) -> None:
         try:
             y = finish()
-            self._accelerator._count_saturated(y, raw=True, stacklevel=1)
+            self._accelerator._count_saturated(y, raw=True)
         except BaseException as error:
             for job in batch:
                 job.future.set_exception(error)
