@@ -312,10 +312,27 @@ def _along_one(graph: OnnxGraph, attributes: dict[str, Any]) -> dict[str, Any]:
     return {"axis": int(attributes.get("axis", 1)), "to_the_end": f"opset {graph.opset}"}
 
 
+def _padded(given: dict[str, Any]) -> dict[str, Any]:
+    """Say in ``pads`` what ``auto_pad`` puts around steps of which none is left out."""
+    mode, kernel = given.get("auto_pad", ""), given.get("kernel_shape", ())
+    if mode not in ("SAME_UPPER", "SAME_LOWER") or not kernel or {1} != set(given.get("strides", [1])):
+        return given
+    zeros = [
+        gap * (size - 1) for gap, size in zip(given.get("dilations", [1] * len(kernel)), kernel, strict=True)
+    ]
+    less, more = [each // 2 for each in zeros], [each - each // 2 for each in zeros]
+    return given | {"auto_pad": "NOTSET", "pads": less + more if mode == "SAME_UPPER" else more + less}
+
+
 _CHANGES: dict[str, Callable[[OnnxGraph, dict[str, Any]], dict[str, Any]]] = {
     "ArgMax": lambda _, attributes: {"axis": int(attributes.get("axis", 0))},
-    "AveragePool": lambda _, given: {"count_include_pad": 0, **given, "size": given.get("kernel_shape", [0])},
+    "AveragePool": lambda _, given: {
+        "count_include_pad": 0,
+        **_padded(given),
+        "size": given.get("kernel_shape", [0]),
+    },
     "Cast": lambda _, attributes: {"floating": attributes.get("to") in _FLOATS},
+    "Conv": lambda _, given: _padded(given),
     "ConstantOfShape": lambda graph, attributes: {
         "value": graph.constants.array(attributes["value"]) if "value" in attributes else np.zeros(1)
     },

@@ -788,7 +788,7 @@ _TABLE: dict[str, Translation] = {
     ),
     "addmm: x mat1 mat2 beta alpha": _addmm,
     "bmm matmul mm: x other/mat2": partial(_pair, "matmul"),
-    "_convolution conv conv1d conv2d convolution: "
+    "_convolution _convolution_mode conv conv1d conv2d convolution: "
     "x weight bias stride padding dilation groups transposed": _conv,
     "batch_norm: x running_mean running_var weight bias training momentum eps": _batch_norm,
     "layer_norm: x normalized_shape weight bias eps cudnn_enable": _layer_norm,

@@ -11,7 +11,14 @@ from rtlstm.gen.frontends.torch.translate import WITHOUT_EFFECT
 
 I, H, O = 4, 6, 3  # noqa: E741
 
-OTHER_ORDER = {"_convolution", "batch_norm", "constant_pad_nd", "convolution", "embedding"}
+OTHER_ORDER = {
+    "_convolution",
+    "_convolution_mode",
+    "batch_norm",
+    "constant_pad_nd",
+    "convolution",
+    "embedding",
+}
 """Operators of ATen with positions other than those of ``torch.nn.functional``: they are read by name."""
 OTHER_MEANING = {
     "arange": ["end"],  # alone, it stands where start does

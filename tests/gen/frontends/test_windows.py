@@ -84,6 +84,7 @@ def wanted(module: Any, x: Any) -> Any:
 @pytest.mark.parametrize(("call", "form"), quick(
     [(call, form) for call in KINDS for form in ("live", "exported", "trace", "onnx", "dynamo")],
     *((call, "live") for call in KINDS), (plain, "onnx"),
+    *((both_directions, form) for form in ("onnx", "trace")),
 ))  # fmt: skip
 def test_a_same_padded_convolution_equals_pytorch(call: Any, form: str, tmp_path: Path) -> None:
     module, x = made(call), data()
