@@ -169,7 +169,7 @@ def _is_size(node: Any) -> bool:
 @contextlib.contextmanager
 def _recorded(torch: Any) -> Iterator[None]:
     """Record calls that make initial states of sizes which only a run knows; PyTorch itself refuses these."""
-    kept = {name: getattr(torch, name) for name in ("full", "ones", "zeros")}
+    kept = {name: getattr(torch, name) for name in ("empty", "full", "ones", "zeros")}
     for name, function in kept.items():
         setattr(torch, name, partial(_record, function))
     try:
