@@ -132,7 +132,8 @@ class Calibration:
                 "calibration data", _state_sizes(network), state, len(valid) if np.ndim(x) != 2 else None
             )
         )
-        return cls(padded_behind(values, valid) if front else values, valid, begins)
+        values = padded_behind(values, valid) if front else values
+        return cls(values[: valid.max()], valid, begins)
 
     def scaled(self, factors: Floats) -> Self:
         """Return the data with each feature multiplied by its factor, ``(inputs,)``."""
