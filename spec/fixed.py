@@ -17,8 +17,8 @@ from rtlstm.spec.record import Record
 
 IntArray = NDArray[np.int64]
 HiddenRounding = Literal["half_up", "odd"]
-LEAST_FRACTION = -32
-"""The fewest fraction bits of a format."""
+LEAST_FRACTION, MOST_FRACTION = -32, 64
+"""The fewest and the most fraction bits of a format."""
 
 
 def round_half_up(values: ArrayLike, fraction: ArrayLike = 0) -> NDArray[np.float64]:
@@ -95,7 +95,7 @@ class Format(Record):
     """
 
     bits: Annotated[int, Field(ge=2, le=48)]
-    fraction: Annotated[int, Field(ge=LEAST_FRACTION, le=64)]
+    fraction: Annotated[int, Field(ge=LEAST_FRACTION, le=MOST_FRACTION)]
 
     def __str__(self) -> str:
         return f"s{self.bits}.{self.fraction}"
@@ -111,12 +111,12 @@ class Format(Record):
         fraction = bits - 1 - math.ceil(math.log2(magnitude))
         while round(math.ldexp(magnitude, fraction)) > (1 << (bits - 1)) - 1:
             fraction -= 1
-        if fraction < -32:
+        if fraction < LEAST_FRACTION:
             raise ConfigurationError(
                 f"a range of {magnitude:g} is too large for {bits} bits, of which the largest is "
                 f"{math.ldexp(1.0, bits + 31):g}; rescale the data"
             )
-        return cls(bits=bits, fraction=min(fraction, 64))
+        return cls(bits=bits, fraction=min(fraction, MOST_FRACTION))
 
     @property
     def maximum(self) -> int:

@@ -26,8 +26,15 @@ def describe_validation(error: ValidationError, record: type[BaseModel] | None =
     Fields of ``record`` that are options are named as messages name options: :mod:`rtlstm.spec.record`.
     """
     names = {each.name for each in declared_options(record)} if record else set()
-    parts = []
-    for item in error.errors():
+    parts, errors = [], error.errors()
+    # Of two kinds of value, a number is no tuple, and a tuple no number, or short if an item is wrong.
+    others = ("_type", "too_short")
+    apt = [
+        item
+        for item in errors
+        if not (len(item["loc"]) > 1 and item["loc"][0] in names and item["type"].endswith(others))
+    ]
+    for item in apt or errors:
         location = [str(part) for part in item["loc"]]
         what = item["msg"].removeprefix("Value error, ")
         given = item["input"]

@@ -113,7 +113,7 @@ class Calibration(Sequences):
         values, valid, batched, _ = check_sequences(what, x, network.inputs, lengths, batch_first, *sizes)
         if state is not None:
             state = check_state(what, _state_sizes(network), state, len(valid) if batched else None)
-        return cls(values, valid, state)
+        return cls(values[: valid.max()], valid, state)
 
     def scaled(self, factors: Floats) -> Self:
         """Return the data with each feature multiplied by its factor, ``(inputs,)``."""

@@ -180,6 +180,7 @@ _Bits = Annotated[int, Field(ge=4, le=18)]
 _WeightBits = Annotated[int, Field(ge=2, le=18)]
 _ScaleBits = Annotated[int, Field(ge=0, le=SCALE_UNIT)]
 _Range = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_CellRange = Annotated[float, Field(ge=1e-9, le=1e9)]
 _HiddenRange = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -245,7 +246,7 @@ class QuantizationSettings(Record):
         ),
     ] = None
     cell_range: Annotated[
-        _Range | Annotated[tuple[_Range, ...], Field(min_length=2)] | None,
+        _CellRange | Annotated[tuple[_CellRange, ...], Field(min_length=2)] | None,
         BeforeValidator(_as_ranges),
         _NumberOption(
             "Largest cell state; larger ones saturate. One number, or one for each LSTM with commas, of two "

@@ -10,7 +10,7 @@ from rtlstm.spec.cells.evaluate import rounded_gates
 from rtlstm.spec.cells.graph import WIDEST, CellGraph, Node, NodeKind
 from rtlstm.spec.cells.kinds import is_fused_cell
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.fixed import Format, HiddenRounding, round_half_up
+from rtlstm.spec.fixed import LEAST_FRACTION, MOST_FRACTION, Format, HiddenRounding, round_half_up
 from rtlstm.spec.norms import MOST_NORM_BITS, Normalisation, design_root
 
 T = TypeVar("T")
@@ -186,6 +186,11 @@ class _Resolver:
             raise ConfigurationError(
                 f"cell {self._cell.name!r} needs exact values of {bits} bits, but {WIDEST} is the most; "
                 "choose fewer cell or gate bits"
+            )
+        if not LEAST_FRACTION <= fraction <= MOST_FRACTION:
+            raise ConfigurationError(
+                f"cell {self._cell.name!r} needs exact values of {fraction} fraction bits, but they must be "
+                f"{LEAST_FRACTION} to {MOST_FRACTION}; choose a `cell_range` nearer to 1, or other bits"
             )
         return self._add(kind, Format(bits=bits, fraction=fraction), *args, index=index)
 

@@ -207,6 +207,8 @@ def test_one_long_sequence_is_split_in_time(model, data):
 def test_too_few_data_are_said(model):
     with pytest.raises(InputError, match="2 sequences or more"):
         train.finetune(model, np.zeros((6, 1, 4)), weight_bits=3)
+    with pytest.raises(InputError, match="one of 3 steps"):
+        train.finetune(model, np.zeros((60, 1, 4)), lengths=[3], weight_bits=3)
 
 
 def test_pruning_while_training(model, data):

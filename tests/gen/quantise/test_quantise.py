@@ -113,6 +113,14 @@ def test_calibration_sets_the_input_range() -> None:
 def test_cell_range_may_be_chosen() -> None:
     settings = QuantizationSettings(cell_range=4.0)
     assert quantise(network(), settings).numerics.cell.fraction == 13
+    for given, words in (
+        (-1, "`cell_range` must be greater than or equal to 0.000000001, not -1"),
+        ("1,x", "`cell_range` must be a valid number, unable to parse string as a number, not 'x'"),
+    ):
+        with pytest.raises(ConfigurationError, match=f"^{words}$"):
+            QuantizationSettings(cell_range=given)
+    with pytest.raises(ConfigurationError, match="fraction bits, .* -32 to 64; choose a `cell_range` near"):
+        quantise(network(), QuantizationSettings(cell_range=2.0**-29, cell_bits=24))
 
 
 def test_bounds_hold_for_random_inputs() -> None:

@@ -183,6 +183,9 @@ def test_held_back_data_set_no_range() -> None:
     np.testing.assert_allclose(run_float(source, held.x, held.state).y, whole.y[fit.steps :], atol=1e-12)
     least = Calibration.of(source, RNG.normal(size=(3, 5)))
     assert hold_back(source, least) == (least, least)
+    # Steps that no sequence has are not there to be held back.
+    padded = Calibration.of(source, RNG.normal(size=(400, 5)), lengths=[30])
+    assert [part.total_steps for part in hold_back(source, padded)] == [30, 30]
 
 
 def test_pieces_go_on_where_the_piece_before_ended() -> None:
