@@ -7,7 +7,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import partial, partialmethod
 from importlib import import_module
 from typing import Any, Final
 
@@ -76,7 +76,16 @@ def trace(torch: Any, module: Any, unrolled: list[str] | None = None) -> Any:
     from torch import fx
     from torch.nn.utils import rnn
 
+    class Overwritten(fx.Proxy):  # type: ignore[misc]
+        """A tensor that `x += y` changes under all of its names: torch.fx itself records `x + y`."""
+
+    for name in _OVERWRITES:
+        setattr(Overwritten, f"__{name}__", partialmethod(_overwrite, getattr(operator, name)))
+
     class Tracer(fx.Tracer):  # type: ignore[misc]
+        def proxy(self, node: Any) -> Any:
+            return Overwritten(node, self)
+
         def is_leaf_module(self, m: Any, module_qualified_name: str) -> bool:
             if isinstance(m, torch.nn.RNNBase | torch.nn.RNNCellBase):
                 return True
@@ -91,7 +100,7 @@ def trace(torch: Any, module: Any, unrolled: list[str] | None = None) -> Any:
             )
             return found
 
-    class Steps(fx.Proxy):  # type: ignore[misc]
+    class Steps(Overwritten):
         """A tensor or size that a loop goes through as if there were a few of its steps."""
 
         def __index__(self) -> int:
@@ -168,6 +177,10 @@ def _recorded(torch: Any) -> Iterator[None]:
     finally:
         for name, function in kept.items():
             setattr(torch, name, function)
+
+
+def _overwrite(proxy: Any, function: Any, *args: Any) -> Any:
+    return proxy.tracer.create_proxy("call_function", function, (proxy, *args), {})
 
 
 def _record(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -290,7 +303,7 @@ class Walk:
         return ""
 
 
-_OVERWRITES = ("iadd", "imul", "isub", "itruediv", "setitem")
+_OVERWRITES = ("iadd", "imul", "ipow", "isub", "itruediv", "setitem")
 
 
 def _function(target: Any) -> str:

@@ -466,7 +466,10 @@ def _extreme(call: Call) -> Any:
 
 
 def _identity(call: Call) -> Any:
-    return call.emit("identity", call.x) if isinstance(call.x, Tensor) else call.x
+    x = call.x
+    if isinstance(x, Constant) and call.kind == "clone":  # What is written over it leaves the first one.
+        return Constant(lambda: x.value, x.name)
+    return call.emit("identity", x) if isinstance(x, Tensor) else x
 
 
 def _dropout(call: Call) -> Any:
@@ -842,7 +845,7 @@ _TABLE: dict[str, Translation] = {
         call.operation, call.x, axis=whole(call.get("dim"))
     ),
     " ".join(ALONE): lambda call: call.emit(call.operation, call.x),
-    "pow: x exponent/other": lambda call: call.emit("pow", call.x, call.get("exponent")),
+    "ipow pow: x exponent/other": lambda call: call.emit("pow", call.x, call.get("exponent")),
     # What changes nothing
     "alias clone contiguous cpu cuda detach double float half: x device non_blocking": _identity,
     "identity lift_fresh_copy requires_grad: x requires_grad": _identity,

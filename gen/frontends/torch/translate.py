@@ -307,7 +307,8 @@ def _floating(value: Any) -> Any:
 _OF_FLOATS = ("add", "clip", "div", "max", "min", "mul", "pow", "sub", "where", *COMPARED)
 _OF_SIZES = ("add", "concat", "div", "identity", "mul", "sub")
 _VIEWS = (
-    "flatten", "identity", "reshape", "select", "slice", "split", "squeeze", "transpose", "unsqueeze",
+    "expand", "flatten", "identity", "reshape", "select", "slice", "split", "squeeze", "transpose",
+    "unsqueeze",
 )  # fmt: skip
 """Operators whose results may share their memory with what they read, as PyTorch has them."""
 
@@ -434,7 +435,7 @@ class Translator:
             call.check_read(value)
         except ModelError as error:
             value = call.unknown("refused", why=str(error))
-        if overwrites and isinstance(call.x, Tensor | Constant) and isinstance(value, Tensor):
+        if overwrites and all(isinstance(each, Tensor | Constant) for each in (call.x, value)):
             self._overwrite(call, value)
         return value
 
@@ -450,10 +451,17 @@ class Translator:
             value = self._replaced[value]
         return value
 
-    def _overwrite(self, call: Call, value: Tensor) -> None:
-        """Put a result in place of what was written over; if that is a part, refuse the whole."""
+    def _overwrite(self, call: Call, value: Any) -> None:
+        """Put a result in place of what was written over; if that is a part, refuse the whole.
+
+        A size is a number, which is never written over.
+        """
         made = self.made.get(value)
-        if made is None or made.operator == "identity":
+        if (
+            value is call.x
+            or isinstance(call.x, Number)
+            or (made is not None and made.operator == "identity")
+        ):
             return
         self._replaced[call.x] = value
         whole: Any = call.x

@@ -93,6 +93,26 @@ def written_norm(x):
     return (x - x.mean(-1, keepdim=True)) / torch.sqrt(variance + 1 / 64)
 
 
+def under_two_names(s, x):
+    v = also = s.lstm(x)[0]
+    v += 0.5
+    v *= 2
+    return s.fc(also)
+
+
+def copied_constant(s, x):
+    scale = s.scale.clone()
+    scale.mul_(2)
+    return s.fc(y(s, x) * scale + s.scale)
+
+
+def with_an_axis(s, x):
+    v = s.lstm(x)[0]
+    more = v.unsqueeze(0)
+    more += 0.5
+    return s.fc(v)
+
+
 LAYERS = {
     "linear": lambda s, x: s.fc(y(s, x)),
     "functional linear": lambda s, x: F.linear(y(s, x), s.fc.weight, s.fc.bias),
@@ -154,6 +174,8 @@ ARITHMETIC = {
     "quotient by a parameter": lambda s, x: s.fc(y(s, x) / (s.scale * 0 + 2)),
     "product with a parameter": lambda s, x: s.fc(y(s, x) * s.scale),
     "written over": lambda s, x: s.fc(s.lstm(x)[0].add_(0.5).mul_(2)),
+    "written over under two names": under_two_names,
+    "copy of a constant written over": copied_constant,
     "residual": lambda s, x: (lambda v: s.same(v) + v)(y(s, x)),
     "sum over the features": lambda s, x: s.same(y(s, x)).sum(-1),
     "last step of the input": lambda s, x: s.narrow(y(s, x)[:, -1]) + x[:, -1],
@@ -289,6 +311,7 @@ REFUSED = {
         lambda v: s.fc(((v > 0.125)[..., :3] + (s.same(v) > 0.125)[..., 3:]).float().repeat(1, 1, 2))
     )(y(s, x)),
     "steps reversed": lambda s, x: s.fc(y(s, x).flip(1)),
+    "written over with one more axis": with_an_axis,
     "variance of fewer": lambda s, x: y(s, x) * y(s, x).var(-1, keepdim=True).relu(),
     "product over steps": lambda s, x: y(s, x).prod(1),
     "largest of the input": lambda s, x: torch.cat([y(s, x)[:, -1], x.amax(1)], -1),
@@ -444,8 +467,8 @@ def data_of(group):
     return torch.arange(N * T).reshape(shape) % 7 if group == "words" else torch.rand(shape)
 
 
-NOT_IN = {"onnx": {"mT", "gru cell", "last step narrowed"}}
-"""What an exporter cannot write, or writes wrongly: as products with zeros, or as a slice [-1:0]."""
+NOT_IN = {"onnx": {"mT", "gru cell", "last step narrowed", "written over with one more axis"}}
+"""What an exporter cannot write, or writes wrongly: as products with zeros, a slice [-1:0], or not at all."""
 
 
 @pytest.fixture(scope="module")
