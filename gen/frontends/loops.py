@@ -443,7 +443,10 @@ class _Unrolled:
         }
 
     def _may_collect(self, node: Node) -> bool:
-        return node.operator in ("stack", "concat") and len(node.inputs) == len(self.steps)
+        stacks = node.operator in ("stack", "concat") or (
+            node.operator == "refused" and "axis" in node.attributes
+        )
+        return stacks and len(node.inputs) == len(self.steps)
 
     def joined(self) -> tuple[Graph, list[str]] | None:
         """The graph with layers in place of the steps, and notes; None if no step reads another's results."""
@@ -784,6 +787,9 @@ class _Unrolled:
         if node.operator == "concat" and maker is not None and maker.operator == "unsqueeze":
             mine = maker.inputs[0]
         elif node.operator == "concat" and not self._kept_axis():
+            return None
+        wide = node.attributes.get("width")  # of the tensor that it fills, which might repeat a value
+        if wide and Forms(self.graph, {}).width(mine) not in (0, wide):
             return None
         return (mine, axis) if axis in (0, 1) else None
 

@@ -524,6 +524,17 @@ class Each(InLoop):
         return torch.cat(results), state
 
 
+class Filled(InLoop):
+    """It writes each step's results into a tensor, of which it has another view."""
+
+    def forward(self, x):
+        state, y = begin(self.step, x.shape[0]), torch.zeros(x.shape[1], x.shape[0], UNITS)
+        seen = y.transpose(0, 1)
+        for t in range(x.shape[1]):
+            y[t], state = self.step(x[:, t], state)
+        return seen
+
+
 class Last(InLoop):
     """Classes of the last step."""
 

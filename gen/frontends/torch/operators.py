@@ -507,7 +507,9 @@ def _filled(call: Call, sizes: Any) -> Any:
         sizes = sizes.value.shape
     found = call.number("fill_value") if call.operation == "full" else float("ones" in call.operation)
     known = [whole(size) for size in (sizes if isinstance(sizes, list | tuple) else [])]
-    return _repeated(call, np.asarray(found), [1 if size is None else size for size in known])
+    made = _repeated(call, np.asarray(found), [1 if size is None else size for size in known])
+    made.sizes = sizes if isinstance(sizes, list | tuple) else ()
+    return made
 
 
 def _expand(call: Call) -> Any:
@@ -757,6 +759,23 @@ def _part(call: Call, value: Any, key: Any) -> Any:
     return call.chain(value, _index(call, key if isinstance(key, list | tuple) else (key,)))
 
 
+def _set_item(call: Call) -> Any:
+    """An element of one axis, as `y[:, t] = h` writes it; other parts are not read."""
+    key = call.get("index")
+    match _index(call, key if isinstance(key, tuple) else (key,)):
+        case [("select", _, {"axis": axis, "index": index})]:
+            return call.to.write(call, call.x, axis, index, call.get("value"))
+    return call.unknown()
+
+
+def _copied(call: Call) -> Any:
+    found = call.to.element(call.x) if call.overwrites else None
+    if found is None:
+        return call.unknown()
+    call.to.write(call, *found, call.get("src"))
+    return call.get("src")
+
+
 def _index(call: Call, key: Sequence[Any]) -> list[Step]:
     """The nodes of an index; after an ellipsis, axes are counted from the end."""
     at = next((number for number, item in enumerate(key) if item is Ellipsis), len(key))
@@ -854,9 +873,9 @@ _TABLE: dict[str, Translation] = {
     "_to_copy to type type_as: x *kind": _cast,
     "bool int long short: x memory_format": _integer,
     # Constants
-    "ones zeros: *size": lambda call: _filled(call, call.rest("size")),
+    "empty ones zeros: *size": lambda call: _filled(call, call.rest("size")),
     "full: size fill_value": lambda call: _filled(call, call.get("size")),
-    "new_ones new_zeros: x *size": lambda call: _filled(call, call.rest("size")),
+    "new_empty new_ones new_zeros: x *size": lambda call: _filled(call, call.rest("size")),
     "ones_like zeros_like": lambda call: _filled(call, call.x),
     "broadcast_to expand: x *size/sizes": _expand,
     "expand_as: x other": _expand_as,
@@ -889,6 +908,8 @@ _TABLE: dict[str, Translation] = {
     "index_select: x dim index": lambda call: call.emit(
         "gather", call.x, call.get("index"), axis=call.whole(call.get("dim"))
     ),
+    "setitem: x index value": _set_item,
+    "copy: x src non_blocking": _copied,
     "gather: x dim index sparse_grad": _by_index,
     "take_along_dim: x indices dim": _by_index,
     # One that is left out stands for a whole axis.

@@ -19,6 +19,8 @@ from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.files import Budget
 
+_END: Final = 2**31 - 1
+"""An index beyond the end of any axis."""
 FEW_STEPS: Final = 4
 """Steps of a loop that are gone through to tell what each computes: the second to the last must be alike."""
 
@@ -47,6 +49,10 @@ class Constant:
         self._value: Any = None
         self.base: Constant | None = None
         """The constant that this is a view of."""
+        self.view: tuple[str, Mapping[str, Any]] = "", {}
+        """The operator that gives it of its base, and its attributes."""
+        self.sizes: Sequence[Any] = ()
+        """Its sizes, where only a run knows one: the value has 1 there."""
 
     @property
     def value(self) -> Any:
@@ -169,6 +175,8 @@ class Call:
     notes: tuple[str, ...] = ()
     why: str = ""
     """Why it is refused, if the core needs it."""
+    overwrites: bool = False
+    """Whether it writes over what it reads first."""
     read: set[str] = field(default_factory=set)
     """Names of arguments that the translation has asked for."""
 
@@ -258,8 +266,11 @@ class Call:
             values = [_floating(value) for value in values]
         found = _folded(operator, values, given, self.to.budget)
         if found is not None:
+            if operator == "slice" and isinstance(found, Constant) and _is_entire(given):
+                return values[0]
             if isinstance(found, Constant) and operator in _VIEWS and self.kind != "clone":
                 found.base = values[0]
+                found.view = operator, given
             return found
         read = tuple(self.to.reference(value, self.where) for value in values)
         names = self.to.names(self.output, outputs, inner=inner)
@@ -290,6 +301,11 @@ class Call:
         return self.emit("shape", tensor, inner=True, start=start, **limit)
 
 
+def _is_entire(given: Mapping[str, Any]) -> bool:
+    """Whether a slice takes all elements of its axis."""
+    return bool(given["starts"] == [0] and given["ends"][0] >= _END and given["steps"] == [1])
+
+
 def _shown(value: Any) -> str:
     """A value as messages show it: of a tensor, its name alone."""
     if isinstance(value, Tensor):
@@ -311,6 +327,18 @@ _VIEWS = (
     "unsqueeze",
 )  # fmt: skip
 """Operators whose results may share their memory with what they read, as PyTorch has them."""
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A tensor into which elements of one axis were written: by their index, and how many there are."""
+
+    axis: int
+    size: int
+    """0 if that cannot be told."""
+    width: int
+    """The size of the last axis; 0 if that cannot be told."""
+    values: Mapping[int, Any]
 
 
 @dataclass
@@ -337,6 +365,7 @@ class Translator:
         self.made: dict[str, Node] = {}
         self._taken: set[str] = set()
         self._replaced: dict[Any, Any] = {}
+        self._written: dict[Any, _Written] = {}
 
     def reserve(self, names: Iterable[str]) -> None:
         """Keep names for the model's values."""
@@ -427,7 +456,7 @@ class Translator:
             notes = (f"{kind} {label!r} reads the tuple of a recurrent module; its first item is taken",)
         known = self.find(operation) or Operation(Call.unknown)
         given = known.arguments(args, {key: self.current(value) for key, value in kwargs.items()})
-        call = Call(self, operation, given, label, kind, output or label, module, notes, why)
+        call = Call(self, operation, given, label, kind, output or label, module, notes, why, overwrites)
         try:
             if why and operation != "recurrent":
                 raise ModelError(why)
@@ -449,7 +478,24 @@ class Translator:
             return slice(*map(self.current, (value.start, value.stop, value.step)))
         while isinstance(value, Tensor | Constant) and value in self._replaced:
             value = self._replaced[value]
-        return value
+        base = self._base(value) if self._replaced and isinstance(value, Tensor | Constant) else None
+        if base is None or (now := self.current(base)) is base or now == base:
+            return value
+        return self._again(value, now)
+
+    def _again(self, view: Any, base: Any) -> Any:
+        """A view of what is now in place of its base."""
+        if isinstance(view, Constant):
+            operator, given = view.view
+            node = Node(operator, ("",), (operator,), view.name or operator, operator, given)
+        else:
+            node = self.made[view]
+        read = (self.reference(base, node.where), *node.inputs[1:])
+        names = tuple(fresh(name, self._produced) for name in node.outputs)
+        self.add(replace(node, inputs=read, outputs=names, hidden=True))
+        olds = [view] if isinstance(view, Constant) else [*map(Tensor, node.outputs)]
+        self._replaced |= zip(olds, map(Tensor, names), strict=True)
+        return self._replaced[view]
 
     def _overwrite(self, call: Call, value: Any) -> None:
         """Put a result in place of what was written over; if that is a part, refuse the whole.
@@ -457,24 +503,67 @@ class Translator:
         A size is a number, which is never written over.
         """
         made = self.made.get(value)
-        if (
-            value is call.x
-            or isinstance(call.x, Number)
-            or (made is not None and made.operator == "identity")
-        ):
+        same = made is not None and made.operator == "identity" and made.inputs[0] == call.x
+        if same or value is call.x or isinstance(call.x, Number):
             return
         self._replaced[call.x] = value
         whole: Any = call.x
         while (whole := self._base(whole)) is not None:
             if whole not in self._replaced:
-                name = self.reference(whole, call.where)
-                why = (
-                    f"{call.where} writes over a part of {name!r}, which is not supported; make a new tensor"
-                )
-                refused = self.names(call.output, inner=True)
-                read, given = (name, str(value)), {"why": why}
-                self.add(Node("refused", read, refused, call.label, call.kind, given, hidden=True))
-                self._replaced[whole] = Tensor(refused[0])
+                self._replaced[whole] = self._refused_part(call, whole, [whole, value])
+
+    def _refused_part(self, call: Call, whole: Any, read: Sequence[Any], **given: Any) -> Tensor:
+        name = self.reference(whole, call.where)
+        why = f"{call.where} writes over a part of {name!r}, which is not supported; make a new tensor"
+        inputs = tuple(self.reference(each, call.where) for each in read)
+        refused = self.names(call.output, inner=True)
+        self.add(Node("refused", inputs, refused, call.label, call.kind, {"why": why, **given}, hidden=True))
+        return Tensor(refused[0])
+
+    def write(self, call: Call, whole: Any, axis: int, index: int, value: Any) -> Tensor:
+        """A tensor with a value in place of one element of an axis: a stack, once all have been written.
+
+        A trace does not tell how many there are: a loop over the steps writes all.
+        """
+        sizes = (whole.sizes or whole.value.shape) if isinstance(whole, Constant) else ()
+        known = self.counted(sizes[axis]) if -len(sizes) <= axis < len(sizes) else 0
+        wide = sizes[-1] if sizes and isinstance(sizes[-1], int) and axis + 1 < len(sizes) else 0
+        first = _Written(axis, known if isinstance(known, int) else 0, wide, {})
+        written = self._written.get(whole, first)
+        traced = isinstance(written.size, Few) and not self.unrolled
+        from_end = index < 0 and written.size and not traced
+        values = {**written.values, index + written.size if from_end else index: value}
+        order = [values[at] for at in sorted(values)]
+        given: dict[str, Any] = {"axis": axis, "width": written.width}
+        if axis != written.axis or sorted(values) != [*range(len(values))]:
+            new = self._refused_part(call, whole, [whole, value])
+        elif traced or len(values) < written.size or not written.size:
+            new = self._refused_part(call, whole, order, **(given if traced else {}))
+        else:
+            new = call.emit("stack", *order, **given)
+        self._replaced[whole] = new
+        self._written[new] = replace(written, values=values)
+        return Tensor(new)
+
+    def element(self, tensor: Any) -> tuple[Any, int, int] | None:
+        """The tensor of which one is a single element of an axis, the axis and the index, if it is one."""
+        while (base := self._base(tensor)) is not None:
+            node = self.made.get(tensor)
+            operator, given = tensor.view if node is None else (node.operator, node.attributes)
+            if operator == "select":
+                return self._entire(base), given["axis"], given["index"]
+            if (entire := self._entire(tensor)) == tensor:
+                break
+            tensor = entire
+        return None
+
+    def _entire(self, tensor: Any) -> Any:
+        """What a tensor takes all steps, sequences and features of."""
+        while (node := self.made.get(tensor)) is not None and node.operator == "slice":
+            if not _is_entire(node.attributes):
+                break
+            tensor = self._base(tensor)
+        return tensor
 
     def _base(self, value: Any) -> Any:
         """What a value is a view of; None if it is none."""

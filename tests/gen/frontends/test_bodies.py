@@ -106,6 +106,13 @@ def copied_constant(s, x):
     return s.fc(y(s, x) * scale + s.scale)
 
 
+def seen_through_a_view(s, x):
+    v = s.lstm(x)[0]
+    view = v.transpose(1, 2)
+    v += 0.5
+    return s.fc(view.transpose(1, 2))
+
+
 def with_an_axis(s, x):
     v = s.lstm(x)[0]
     more = v.unsqueeze(0)
@@ -176,6 +183,7 @@ ARITHMETIC = {
     "written over": lambda s, x: s.fc(s.lstm(x)[0].add_(0.5).mul_(2)),
     "written over under two names": under_two_names,
     "copy of a constant written over": copied_constant,
+    "seen through a view": seen_through_a_view,
     "residual": lambda s, x: (lambda v: s.same(v) + v)(y(s, x)),
     "sum over the features": lambda s, x: s.same(y(s, x)).sum(-1),
     "last step of the input": lambda s, x: s.narrow(y(s, x)[:, -1]) + x[:, -1],
@@ -467,7 +475,15 @@ def data_of(group):
     return torch.arange(N * T).reshape(shape) % 7 if group == "words" else torch.rand(shape)
 
 
-NOT_IN = {"onnx": {"mT", "gru cell", "last step narrowed", "written over with one more axis"}}
+NOT_IN = {
+    "onnx": {
+        "mT",
+        "gru cell",
+        "last step narrowed",
+        "seen through a view",
+        "written over with one more axis",
+    }
+}
 """What an exporter cannot write, or writes wrongly: as products with zeros, a slice [-1:0], or not at all."""
 
 

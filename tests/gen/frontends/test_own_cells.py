@@ -177,6 +177,27 @@ def test_a_loop_over_a_tensor_that_gives_the_final_state(name: str) -> None:
     assert not result.report.batch_first
 
 
+@pytest.mark.parametrize("form", ["live", "exported", "trace"])
+def test_a_loop_that_fills_a_tensor(form: str, tmp_path: Path) -> None:
+    module = cell("MinLstm")
+    loop, x = cells.Filled(module).eval(), data(module, 5)
+    result = read_model(in_form(form, loop, (torch.as_tensor(x.swapaxes(0, 1).copy()),), tmp_path))
+    equals(result.network, x, cells.play(module, x))
+
+
+@pytest.mark.parametrize("key", [(slice(None), 0), (slice(None), -1), (slice(None), slice(1)), 0])
+def test_a_tensor_that_is_filled_in_part_is_refused(key: Any) -> None:
+    def call(net: Any, x: Any) -> Any:
+        y = torch.zeros(x.shape[0], x.shape[1], 5)
+        y[key] = net.lstm(x)[0][:, -1]
+        return y
+
+    module = nets.Net(call, lstm=nn.LSTM(3, 5, batch_first=True)).eval()
+    refused(
+        module, "setitem 'setitem.*',? (writes over a part of|which reads) '.*', (which )?is not supported"
+    )
+
+
 @pytest.mark.parametrize("name", ["MinGru", "Averaged", "Coupled"])
 def test_a_loop_whose_last_result_is_read(name: str) -> None:
     module = cell(name)

@@ -67,6 +67,7 @@ LOOPS = {
     "Numbers": ["gru"],
     "BothWays": ["bidirectional"],
     "Deep": ["lstm", "lstm", "dense"],
+    "Filling": ["gru"],
 }
 
 
@@ -93,7 +94,7 @@ def test_a_loop_over_the_steps_equals_pytorch(name, tmp_path):
         ("Table", "reads another constant in step 3 .* give what differs, .* as a feature of x"),
         ("Late", "compares the number of the step with a constant, .* as a feature of x"),
         ("Delayed", "step 1 reads '.*', which is not what step 0 gives; take each step of the input once"),
-        ("Filling", "copy '.*' writes over a part of '.*', which is not supported; make a new tensor"),
+        ("Beside", "copy '.*' writes over a part of '.*', which is not supported; make a new tensor"),
         ("States", "reads the state '.*' of every step, but the core gives h of every step"),
         ("Cleared", r"no state of the loop; if mul '.*' clears the state .* reset the stream there"),
         ("Kept", r"if a mask ends each sequence, give the driver the lengths, run\(x, lengths\)"),
