@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import inspect
 import math
 import operator
 from collections import Counter
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial, partialmethod
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -44,8 +46,16 @@ def read_module(module: Any, options: ReadOptions, report: ReportBuilder) -> Net
         root.add_module(type(module).__name__.lower(), module)
         module = root
     unrolled: list[str] = []
-    walk = Walk(module, trace(torch, module, unrolled))
+    known = {
+        name: each.default
+        for name, each in inspect.signature(module.forward).parameters.items()
+        if isinstance(each.default, bool | int | float | str)
+    }
+    walk = Walk(module, trace(torch, module, unrolled, known))
     walk.to.unrolled = bool(unrolled)
+    if known:
+        shown = ", ".join(f"{name}={value!r}" for name, value in known.items())
+        report.note(f"arguments of forward have their defaults: {shown}")
     graph = walk.translated(options, report)
     graph = graph if plain else replace(graph, words=replace(graph.words, split=""))
     network = read(graph, options, report)
@@ -68,10 +78,16 @@ def module_kind(module: Any) -> str:
 # Tracing
 
 
-def trace(torch: Any, module: Any, unrolled: list[str] | None = None) -> Any:
+def trace(
+    torch: Any,
+    module: Any,
+    unrolled: list[str] | None = None,
+    known: Mapping[str, Any] = MappingProxyType({}),
+) -> Any:
     """Trace with every recurrent module, packing and padding as one node each.
 
     Loops over the steps are gone through a few times if ``unrolled`` is given, which gets what they go over.
+    ``known`` are arguments of forward with numbers or texts, in which Python may branch.
     """
     from torch import fx
     from torch.nn.utils import rnn
@@ -130,7 +146,13 @@ def trace(torch: Any, module: Any, unrolled: list[str] | None = None) -> Any:
     def traced(tracer: Any) -> Any:
         for one in (given, calls):
             one.clear()
-        graph = tracer(autowrap_modules=(math, rnn)).trace(module)
+        graph = tracer(autowrap_modules=(math, rnn)).trace(module, dict(known))
+        checks = [node for node in graph.nodes if node.target is torch._assert] if known else []
+        for check in checks:  # that an argument is what is known
+            equal = check.args[0]
+            if equal.target is operator.eq and equal.args[0].op == "placeholder":
+                for node in (check, equal, equal.args[0]):
+                    graph.erase_node(node)
         graph.output_node().meta["given"] = dict(given)
         return graph
 

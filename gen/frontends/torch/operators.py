@@ -768,7 +768,7 @@ def _set_item(call: Call) -> Any:
 
 
 def _copied(call: Call) -> Any:
-    found = call.to.element(call.x)
+    found = call.to.element(call.x) if call.overwrites else None
     if found is None:
         return call.unknown()
     call.to.write(call, *found, call.get("src"))
@@ -908,7 +908,7 @@ _TABLE: dict[str, Translation] = {
         "gather", call.x, call.get("index"), axis=call.whole(call.get("dim"))
     ),
     "setitem: x index value": _set_item,
-    "copy: x src": _copied,
+    "copy: x src non_blocking": _copied,
     "gather: x dim index sparse_grad": _by_index,
     "take_along_dim: x indices dim": _by_index,
     # One that is left out stands for a whole axis.

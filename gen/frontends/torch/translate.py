@@ -178,6 +178,8 @@ class Call:
     notes: tuple[str, ...] = ()
     why: str = ""
     """Why it is refused, if the core needs it."""
+    overwrites: bool = False
+    """Whether it writes over what it reads first."""
     read: set[str] = field(default_factory=set)
     """Names of arguments that the translation has asked for."""
 
@@ -457,7 +459,7 @@ class Translator:
             notes = (f"{kind} {label!r} reads the tuple of a recurrent module; its first item is taken",)
         known = self.find(operation) or Operation(Call.unknown)
         given = known.arguments(args, {key: self.current(value) for key, value in kwargs.items()})
-        call = Call(self, operation, given, label, kind, output or label, module, notes, why)
+        call = Call(self, operation, given, label, kind, output or label, module, notes, why, overwrites)
         try:
             if why and operation != "recurrent":
                 raise ModelError(why)
@@ -547,7 +549,7 @@ class Translator:
         return Tensor(new)
 
     def element(self, tensor: Any) -> tuple[Any, int, int] | None:
-        """Of what tensor one is a single element of an axis, the axis and the index; None if it is none."""
+        """The tensor of which one is a single element of an axis, the axis and the index, if it is one."""
         while (base := self._base(tensor)) is not None:
             node = self.made.get(tensor)
             operator, given = tensor.view if node is None else (node.operator, node.attributes)

@@ -448,3 +448,25 @@ def test_what_is_written_into_a_part_of_a_constant_is_not_lost(form, tmp_path):
     module, x = scripted.PartOfZeros().eval(), torch.rand(1, I)
     source = in_form(form, module, (x, torch.rand(1, H)), tmp_path, saved=False)
     refused(source, "(copy|copy_|__setitem__) '.*', which reads '.*', is not supported")
+
+
+def test_arguments_with_defaults_have_them():
+    """Python may branch in numbers and texts, as in PyTorch's example of a forecast."""
+
+    class Chosen(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = nn.LSTM(I, I)
+
+        def forward(self, x, ahead=0, scale=2.0, how="mean", more=False):
+            y, state = self.lstm(x)
+            for _ in range(ahead):
+                y, state = self.lstm(y, state)
+            y = y * scale if how == "mean" else torch.tanh(y)
+            return (y, state) if more else y
+
+    torch.manual_seed(1)
+    module, x = Chosen().eval(), torch.rand(5, 2, I)
+    result = read_model(module)
+    assert any("ahead=0, scale=2.0, how='mean', more=False" in note for note in result.report.notes)
+    np.testing.assert_allclose(run_float(result.network, x.numpy()).y, module(x).detach(), atol=1e-6)
