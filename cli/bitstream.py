@@ -339,6 +339,7 @@ def board(
         before = {kind: signal.signal(kind, stopped) for kind in (signal.SIGINT, signal.SIGTERM)}
         console.show(
             _SERVED,
+            waiting=True,
             board=build.board.name,
             target=_target_fields(build),
             terminal=server.path and str(server.path),

@@ -129,16 +129,18 @@ class Console:
         """What a JSON object has beside a result: the command that usually follows, and the notes so far."""
         return {"next": following, "notes": list(self._notes)}
 
-    def show(self, view: View = (), **fields: Any) -> None:
+    def show(self, view: View = (), *, waiting: bool = False, **fields: Any) -> None:
         """Add fields to the result, and show people what a view makes of all there are so far.
 
         ``view`` makes nothing by default, for fields that are known before there is something to read.
-        ``fields`` are those of the JSON object: plain values, lists and mappings.
+        ``waiting`` says that the command then waits for others, who need what is shown before the JSON object
+        is there: with that, it goes to stderr. ``fields`` are those of the JSON object: plain values, lists
+        and mappings.
         """
         self.result.add(fields)
-        if not self._as_json:
+        if waiting or not self._as_json:
             for text in self.result.texts(view):
-                write_output(text)
+                (write_error if self._as_json else write_output)(text)
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:

@@ -79,11 +79,10 @@ class Study:
         """Open the study of a folder, or begin one.
 
         ``about`` is what the study is of, a text for each part: the same study must say the same. Raises
-        BuildError if the folder holds the study of something else, another process works on it, or it is
-        damaged. Raises ToolError if Optuna is not installed.
+        BuildError if the folder holds a build or the study of something else, cannot be written, another
+        process works on it, or it is damaged. Raises ToolError if Optuna is not installed.
         """
         optuna = import_optuna()
-        folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder):
             found = cls(optuna, folder / JOURNAL, space, seed)
             there = found._study.user_attrs.get(_ABOUT)
@@ -336,7 +335,16 @@ def _check_results(trial: Any) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    with (folder / "lock").open("w") as file:
+    if (folder / "manifest.json").exists():
+        raise BuildError(f"a study must not go into a build, as {folder} is one; choose another `folder`")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("w")
+    except OSError as error:
+        raise BuildError(
+            f"a study cannot be written to {folder}: {error.strerror}; choose another `folder`"
+        ) from None
+    with lock as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -746,11 +746,12 @@ class Accelerator(Closing):
         DeviceError
             If every stream is open, the network is not loaded, or the accelerator is closed.
         """
-        self._check_open()
+        self._check_open(loaded=False)
         residents = self.device.residents
         if network is not None and residents.number(network, self.manifest) != self.device.network:
             other: Accelerator = residents.accelerator(network)
             return other.stream(after=after)
+        self._check_open()
         if self.manifest.sequence is not None:
             raise ConfigurationError(
                 f"{self.device.label} cannot be streamed: a reverse direction needs a sequence's "

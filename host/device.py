@@ -14,7 +14,7 @@ from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.packing import pack_tables
-from rtlstm.spec.parameters import NETWORK_BIT
+from rtlstm.spec.parameters import MOST_NETWORKS, NETWORK_BIT
 from rtlstm.spec.program.fields import FIRST, Bases
 from rtlstm.spec.program.step import compile_program
 from rtlstm.spec.progress import Progress
@@ -64,9 +64,12 @@ class Residents(Generic[Resident]):
             held = "1 network" if self.count == 1 else f"{self.count} networks, 0 to {self.count - 1}"
             if found < 0:
                 raise ConfigurationError(f"network must be at least 0, not {found}; the device holds {held}")
+            more = f"with `capacities={{'networks': {found + 1}}}`"
+            if found >= MOST_NETWORKS:
+                more = f"for more, {MOST_NETWORKS} at most"
             raise ConfigurationError(
                 f"network must be one that the device has room for, but {device.name!r} holds {held}, and "
-                f"network {found} was named; generate it with `capacities={{'networks': {found + 1}}}`"
+                f"network {found} was named; generate it {more}"
             )
         return found
 

@@ -20,6 +20,8 @@ NETWORK_BIT: Final = 10
 """First bit of the network's number in that of a stream, where a device holds several networks."""
 NUMBER_BITS: Final = 14
 """Bits of both numbers."""
+MOST_NETWORKS: Final = 1 << (NUMBER_BITS - NETWORK_BIT)
+"""The most networks that one device holds."""
 
 
 class Capacity(Extended):
@@ -50,7 +52,7 @@ class Capacity(Extended):
     """Rows of each gate unit's cell memory for each stream."""
     headroom: Annotated[int, Field(ge=0, le=_MOST_HEADROOM)] = 4
     """Bits by which another network's weights and sums may be larger than those of the first."""
-    networks: Annotated[int, Field(ge=1, le=16)] = 1
+    networks: Annotated[int, Field(ge=1, le=MOST_NETWORKS)] = 1
     """Networks that the device holds at once."""
 
 

@@ -112,6 +112,8 @@ def test_wrong_and_missing_numbers_are_refused(device: Build, folders: list[Path
         before = steps_of(stream, x[:2])
         with pytest.raises(ConfigurationError, match="holds 2 networks, 0 to 1, and network 2 was named"):
             accelerator.load(folders[1], network=2)
+        with pytest.raises(ConfigurationError, match="16 was named; generate it for more, 16 at most$"):
+            accelerator.stream(network=16)
         with pytest.raises(ConfigurationError, match="at least 0, not -1"):
             accelerator.load(folders[1], network=-1)
         with pytest.raises(InputError, match="whole number, not '1'"):
@@ -129,6 +131,11 @@ def test_wrong_and_missing_numbers_are_refused(device: Build, folders: list[Path
         accelerator.load(folders[1], network=1)
         accelerator.stream(network=1).close()
         np.testing.assert_array_equal([*before, *steps_of(stream, x[2:])], expected)
+        stream.close()
+        accelerator.unload(0)
+        accelerator.stream(network=1).close()
+        with pytest.raises(DeviceError, match="network 0 was unloaded"):
+            accelerator.stream()
 
 
 def test_a_load_that_ends_halfway(device: Build, other: Build, folders: list[Path]) -> None:

@@ -13,7 +13,7 @@ from rtlstm.gen.accuracy.samples import Labels, Samples
 from rtlstm.gen.builds.generate import BuildRequest
 from rtlstm.gen.builds.hardware import check_hardware
 from rtlstm.gen.builds.report import BuildReport
-from rtlstm.gen.builds.report_html import render_report, write_report
+from rtlstm.gen.builds.report_html import render_report, update_report
 from rtlstm.gen.builds.widths import Made, Widths, conclude_widths
 from rtlstm.gen.frontends import ReadOptions, read_if_needed
 from rtlstm.gen.frontends.reading import ReadResult
@@ -106,11 +106,10 @@ def measure_build(
         found = _with_widths(found, report, manifest, network, read, data, samples, progress)
     said = (_GIVEN_STATES,) * (state is not None) + (_OF_SCORES,) * manifest.decides
     found = found.replace(remarks=(*found.remarks, *said))
-    whole = report.replace(errors=found)
     if page is None:
-        write_report(folder, whole, manifest)
+        update_report(folder, manifest, report, lambda now: now.replace(errors=found))
     else:
-        write_file(page, render_report(whole, manifest))
+        write_file(page, render_report(report.replace(errors=found), manifest))
     return found
 
 

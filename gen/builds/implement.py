@@ -22,7 +22,7 @@ from rtlstm.fpga.synthesis import NETLIST, synthesise
 from rtlstm.fpga.tools import find_yosys
 from rtlstm.gen.builds.command_options import ImplementOptions
 from rtlstm.gen.builds.report import BuildReport
-from rtlstm.gen.builds.report_html import write_report
+from rtlstm.gen.builds.report_html import update_report
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import GENERIC
 from rtlstm.spec.manifest import Manifest, read_verilog
@@ -112,7 +112,7 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
         target_mhz=target if routed else None,
         options=options,
     )
-    write_report(folder, report.with_implementation(found), manifest)
+    update_report(folder, manifest, report, lambda now: now.with_implementation(found))
     return found
 
 

@@ -1,7 +1,7 @@
 """The report as one self-contained page."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -28,7 +28,8 @@ from rtlstm.gen.pictures.charts import (
 from rtlstm.gen.pictures.network import describe_blocks, draw_network
 from rtlstm.gen.pictures.picture import Picture, can_draw, escape_controls
 from rtlstm.gen.pictures.timeline import activities, draw_activity
-from rtlstm.spec.files import write_file
+from rtlstm.spec.errors import BuildError
+from rtlstm.spec.files import locked, write_file
 from rtlstm.spec.layout import part_slices
 from rtlstm.spec.manifest import Manifest
 from rtlstm.tools import no_collection
@@ -177,3 +178,23 @@ def write_report(folder: Path, report: BuildReport, manifest: Manifest) -> None:
     """Write ``report.json`` and ``report.html`` of a build folder again."""
     for name, text in (("report.json", report.to_json()), ("report.html", render_report(report, manifest))):
         write_file(Path(folder) / name, text)
+
+
+def update_report(
+    folder: Path, manifest: Manifest, before: BuildReport, change: Callable[[BuildReport], BuildReport]
+) -> None:
+    """Change a build's report as it is now: other commands may have changed it since ``before`` was read.
+
+    Raises BuildError if the build was generated again since.
+    """
+    folder = Path(folder).resolve()
+    # Who puts a new build in the place of another has this lock, too.
+    with locked(folder.parent, wait=True):
+        now, added = BuildReport.load(folder), {"implementations": (), "errors": None}
+        same = Manifest.load(folder).build_hash == manifest.build_hash
+        if not same or now.replace(**added) != before.replace(**added):
+            raise BuildError(
+                f"{folder} must hold the build that was looked at, but it was generated again since; "
+                "run the command again"
+            )
+        write_report(folder, change(now), manifest)

@@ -186,6 +186,7 @@ _HiddenRange = Annotated[float, Field(gt=0, le=1)]
 
 def _as_ranges(value: object) -> object:
     """Read numbers with commas, as the command line gives them; one is a number alone."""
+    value = value.tolist() if isinstance(value, np.ndarray) else value
     numbers = value.split(",") if isinstance(value, str) else value
     return numbers[0] if isinstance(numbers, list | tuple) and len(numbers) == 1 else numbers
 

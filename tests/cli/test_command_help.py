@@ -14,6 +14,7 @@ from rtlstm.boards.zynq import ZYNQ_BOARDS
 from rtlstm.cli import console
 from rtlstm.cli.commands import COMMANDS, find_command
 from rtlstm.cli.main import app
+from rtlstm.cli.results import Text
 from rtlstm.fpga.devices import devices
 
 
@@ -127,3 +128,18 @@ def test_long_phases_are_told_without_a_terminal(
         progress("long", 0, 2)
         time.sleep(0.5)
     assert capsys.readouterr().err == ""
+
+
+def test_what_others_wait_for_is_told_before_the_json_object(capsys: pytest.CaptureFixture[str]):
+    """Such as the port of a simulated board."""
+    view = (Text("TCP: tcp:localhost:{tcp}"),)
+    with console.Console(as_json=True, debug=False) as shown:
+        shown.show(view, waiting=True, tcp=5000)
+        told = capsys.readouterr()
+        assert (told.out, told.err) == ("", "TCP: tcp:localhost:5000\n")
+        shown.show(view, cycles=3)
+    told = capsys.readouterr()
+    assert told.err == "" and json.loads(told.out).items() >= {"tcp": 5000, "cycles": 3}.items()
+    with console.Console(as_json=False, debug=False) as shown:
+        shown.show(view, waiting=True, tcp=0)
+    assert capsys.readouterr() == ("TCP: tcp:localhost:0\n", "")

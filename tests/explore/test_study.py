@@ -202,3 +202,12 @@ def test_kept_numbers_are_results(tmp_path):
         pass
     with Study.opened(tmp_path, SPACE, 0, {"model": "a"}) as study:
         assert study.numbers() == {"of these bits": "there are none"}
+
+
+def test_folders_that_no_study_may_have(tmp_path):
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(BuildError, match=r"must not go into a build, .*; choose another `folder`$"):
+        explore(tmp_path, 1)
+    with pytest.raises(BuildError, match=r"cannot be written to .*: File exists; choose another `folder`$"):
+        explore(tmp_path / "manifest.json", 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]

@@ -15,6 +15,9 @@ from rtlstm.fpga.families.device import device_label
 from rtlstm.gen.builds.folder import ReplacedWarning, former_results
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.report import BuildReport
+from rtlstm.gen.builds.report_html import update_report
+from rtlstm.spec.errors import BuildError
+from rtlstm.spec.manifest import Manifest
 
 
 @pytest.fixture
@@ -69,6 +72,22 @@ def test_refused_command_removes_nothing_and_says_nothing(cli, used: Path, model
     done = cli("generate", model, "-o", used, "--lanes", "5", "--json")
     assert done.code == 2 and "removed" not in done.out + done.err
     assert len(former_results(used)) == 5
+
+
+def test_results_are_added_to_what_the_report_is_by_then(used: Path) -> None:
+    """Two commands run at once; and one while the build is generated again."""
+    manifest, before = Manifest.load(used), BuildReport.load(used)
+    for cores in (2, 4):
+        found = implementation(used, 90, 100, cores=cores)
+        update_report(used, manifest, before, lambda now, found=found: now.with_implementation(found))
+    after = BuildReport.load(used)
+    assert [each.cores for each in after.implementations] == [1, 3, 2, 4]
+    assert "4 cores" in (used / "report.html").read_text()
+    other = after.replace(memory_bits=after.memory_bits + 1)
+    (used / "report.json").write_text(other.to_json())
+    with pytest.raises(BuildError, match=r"generated again since; run the command again$"):
+        update_report(used, manifest, before, lambda now: now)
+    assert BuildReport.load(used) == other
 
 
 def test_python_is_warned(used: Path) -> None:

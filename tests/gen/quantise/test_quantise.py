@@ -111,7 +111,7 @@ def test_calibration_sets_the_input_range() -> None:
 
 
 def test_cell_range_may_be_chosen() -> None:
-    settings = QuantizationSettings(cell_range=4.0)
+    settings = QuantizationSettings(cell_range=np.array([4.0]))
     assert quantise(network(), settings).numerics.cell.fraction == 13
     for given, words in (
         (-1, "`cell_range` must be greater than or equal to 0.000000001, not -1"),
