@@ -26,6 +26,7 @@ from rtlstm.spec.program.schedule import offer_cycles
 from rtlstm.spec.program.sections import plan_program
 from rtlstm.spec.program.step import Program
 from rtlstm.spec.progress import Progress, counted
+from rtlstm.spec.record import filled
 from rtlstm.spec.registers import Register
 from rtlstm.tools.toolchain import compiler, verilator
 
@@ -132,27 +133,18 @@ def _sequence(manifest: Manifest, steps: int) -> int:
 def describe(manifest: Manifest, sequence: int, not_simulated: str, **measured: Any) -> HardwareFigures:
     """Return predicted and measured cycles; ``sequence`` is the number of steps of a sequence."""
     cycles = manifest.cycles
-    return HardwareFigures(
+    pairs = zip(cycles.layers, manifest.layers, strict=True)
+    return filled(
+        HardwareFigures,
+        manifest.parameters,
+        cycles,
         pipeline=manifest.parameters.family,
-        lanes=manifest.parameters.lanes,
-        macs=manifest.parameters.macs,
-        gate_units=manifest.parameters.gate_units,
         loop_registers=None if manifest.spatial is None else manifest.spatial.loop_registers,
         predicted_latency=cycles.step_latency_cycles,
         predicted_interval=cycles.step_interval_cycles,
         predicted_sequence=_sequence(manifest, sequence),
         predicted_first_step_latency=cycles.first_step_latency_cycles,
-        array_cycles=cycles.array_cycles,
-        overhead_cycles=cycles.overhead_cycles,
-        layers=tuple(
-            LayerFigures(
-                name=layer.name,
-                kind=shape.kind,
-                array_cycles=layer.array_cycles,
-                overhead_cycles=layer.overhead_cycles,
-            )
-            for layer, shape in zip(cycles.layers, manifest.layers, strict=True)
-        ),
+        layers=tuple(filled(LayerFigures, layer, kind=shape.kind) for layer, shape in pairs),
         use=round(cycles.use, 4),
         use_with_streams=round(_use_with_streams(manifest), 4),
         not_simulated=not_simulated,

@@ -14,7 +14,7 @@ from rtlstm.boards.ethernet import PHY_HZ, Ethernet
 from rtlstm.spec.inventory import link_limits
 from rtlstm.spec.link import AHEAD_BYTES, BODY_LIMIT, CRC_BYTES, HEADER, value_bytes
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import Record, filled
 
 TOLERANCE: Final = 0.06
 """Largest relative error of a predicted time at the pins."""
@@ -172,7 +172,9 @@ def predict_wire(manifest: Manifest, timing: BoardTiming, block: int | None = No
     many = max(1, min(room // x_bytes, room // max(1, y_bytes)))
     answers = wire_bytes(many * y_bytes) + cost.pause
     each = (max(wire_bytes(many * x_bytes), answers) + cost.gap) / many * byte_us
-    return WireTime(
+    return filled(
+        WireTime,
+        cost,
         link=timing.link,
         request_bytes=request,
         answer_bytes=answer,
@@ -180,7 +182,4 @@ def predict_wire(manifest: Manifest, timing: BoardTiming, block: int | None = No
         wire_us=round((request + answer) * byte_us, 4),
         logic_us=round(_FIXED * cycle_us + around + fed + read + cost.framing * framed * cycle_us, 4),
         steps_per_second=round(1e6 / max(each, interval, feeding, reading), 1),
-        software_us=cost.software_us,
-        batch_us=cost.batch_us,
-        adapter_us=cost.adapter_us,
     )

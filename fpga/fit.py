@@ -243,20 +243,24 @@ class Fit(Record):
 
 @dataclass(frozen=True)
 class _Candidate:
-    """Sizes of an array, the name of its pipeline, and lower bounds of its step's cycles and time."""
+    """Parameters of an array, and lower bounds of its step's cycles and time."""
 
     lanes: int
     macs: int
     gate_units: int
     lut_macs: int
     lut_lanes: int
-    slopes: MultiplierKind
-    memory: WeightMemory
+    slope_multipliers: MultiplierKind
+    weight_memory: WeightMemory
     table_memory: TableMemory
-    pipeline: str
+    pipeline_name: str
     cycles: int
     least_us: float
     """Lower bound of a step's time."""
+
+
+_BOUNDS = "cycles", "least_us"
+"""What a candidate has beside its parameters."""
 
 
 @dataclass(frozen=True)
@@ -608,7 +612,7 @@ class _Search:
             found.append(Demand("multipliers", lanes * products, most, device.multipliers))
         rows = array_words(self._shapes, lanes, macs)
         width = macs * numerics.weight_bits
-        bank = family.map_memory(weight_memory(lanes, width, rows, candidate.memory))
+        bank = family.map_memory(weight_memory(lanes, width, rows, candidate.weight_memory))
         rams, large_rams = self._block_rams, self._large_rams
         found.append(Demand(BLOCK_RAMS, lanes * bank.block_rams, rams, rams))
         found.append(Demand(self._large_name, lanes * bank.large_rams, large_rams, large_rams))
@@ -618,25 +622,15 @@ class _Search:
         """Return the most adders of a lane that are in DSP blocks."""
         bits = self._numerics.weight_bits, self._numerics.data_bits
         paired = FAMILIES.named(self._device.family).shares_multipliers(*bits)
-        stages = self._stages[candidate.pipeline]
+        stages = self._stages[candidate.pipeline_name]
         if not stages.sums_in_dsp or not self._family.adds_products(*bits, paired):
             return 0
         return candidate.macs // 2 - min(candidate.macs, candidate.lut_macs + 1) // 2
 
     def _parameters(self, candidate: _Candidate) -> Parameters:
-        return self._request.parameters(
-            lanes=candidate.lanes,
-            macs=candidate.macs,
-            gate_units=candidate.gate_units,
-            lut_macs=candidate.lut_macs,
-            lut_lanes=candidate.lut_lanes,
-            slope_multipliers=candidate.slopes,
-            weight_memory=candidate.memory,
-            table_memory=candidate.table_memory,
-            beat_out=self._request.beat_out or candidate.gate_units,
-            factor_bits=self._numerics.factor_bits,
-            pipeline_name=candidate.pipeline,
-        )
+        sizes = {name: value for name, value in vars(candidate).items() if name not in _BOUNDS}
+        beat_out = self._request.beat_out or candidate.gate_units
+        return self._request.parameters(**sizes, beat_out=beat_out, factor_bits=self._numerics.factor_bits)
 
 
 def _up(value: int, multiple: int) -> int:

@@ -16,7 +16,7 @@ from rtlstm.sim.reference import run_float
 from rtlstm.sim.simulated_ports import Simulator
 from rtlstm.spec.errors import ConfigurationError, suggest
 from rtlstm.spec.progress import Progress
-from rtlstm.spec.record import Record
+from rtlstm.spec.record import Record, filled
 from rtlstm.zoo.entry import Entry, Floats, Subject
 from rtlstm.zoo.gait import GAIT
 from rtlstm.zoo.silero import SILERO
@@ -51,9 +51,9 @@ class ZooResult(Record):
     clock_mhz: float | None
     """Estimated; None without a device."""
     latency_us: float | None
-    luts: int | None
-    multipliers: int | float | None
-    block_rams: int | float | None
+    luts: int | None = None
+    multipliers: int | float | None = None
+    block_rams: int | float | None = None
     comparison: Comparison
     """What Verilog and golden model gave for a stretch of the data."""
 
@@ -112,15 +112,16 @@ def _result(
     in_float, built = subject.judge(wanted, 0), subject.judge(y, 0)
     errors = _valid(np.abs(y - wanted), subject)
     manifest = build.manifest
-    return ZooResult(
+    return filled(
+        ZooResult,
+        manifest.parameters,
+        estimated,
         version=version("rtlstm"),
         model=entry.name,
         package=entry.package.requirement,
         device=None if estimated is None else estimated.device,
         weight_bits=manifest.numerics.weight_bits,
         data_bits=manifest.numerics.input.bits,
-        lanes=manifest.parameters.lanes,
-        macs=manifest.parameters.macs,
         metric=entry.metric.name,
         in_float=in_float,
         built=built,
@@ -132,9 +133,6 @@ def _result(
         interval_cycles=manifest.cycles.step_interval_cycles,
         clock_mhz=None if estimated is None else estimated.fmax_mhz,
         latency_us=None if estimated is None else estimated.step_latency_us,
-        luts=None if estimated is None else estimated.luts,
-        multipliers=None if estimated is None else estimated.multipliers,
-        block_rams=None if estimated is None else estimated.block_rams,
         comparison=comparison,
     )
 

@@ -234,18 +234,14 @@ class _Build:
 
     def _shape(self, index: int, formats: CellFormats, cell: int) -> LayerShape:
         layer, there = self._plan.layers[index], self._hardware.layers
-        return LayerShape(
-            kind=layer.kind,
+        return filled(
+            LayerShape,
+            layer,
             name=there[index].name if there else layer.name,
             inputs=layer.w_in.shape[1],
-            outputs=layer.outputs,
-            activation=layer.activation,
-            input_relu=layer.input_relu,
             output=formats.output,
             cell=cell,
             state=None if layer.kind in SKIPS else formats.state,
-            feedback=layer.feedback,
-            skips=layer.skips,
             feedforward=has_h(layer.kind) and not layer.recurrent,
         )
 

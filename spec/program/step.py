@@ -21,7 +21,7 @@ from rtlstm.spec.program.passes import (
     check_groups,
     no_loadable_program,
 )
-from rtlstm.spec.record import Extended
+from rtlstm.spec.record import Extended, filled
 
 CREDIT_CYCLES = 4
 """Cycles after a beat is offered in which the sequencer hears that the output queue has room for another."""
@@ -223,12 +223,10 @@ class Program(Extended):
     @property
     def needs(self) -> Needs:
         """What the program needs of each capacity, if it was compiled without capacities."""
-        return Needs(
+        return filled(
+            Needs,
+            self,
             operations=len(self.ops),
-            inputs=self.inputs,
-            outputs=self.outputs,
-            weight_rows=self.weight_rows,
-            shift_rows=self.shift_rows,
             bias_rows=max(1, self.bias_rows),
             partial_rows=max(1, self.partials_context),
             vector_words=max(1, self.vector_context),
