@@ -205,7 +205,7 @@ def _einsum(step: Step) -> Value:
     """A dense layer that is written as a sum of products: of all features, or of each group of them."""
     equation = "".join(str(step.attributes()["equation"]).split())
     at = next(number for number, each in enumerate(step.inputs) if each is not None)
-    value = step.values[0].retagged("B", "K2")
+    value = step.values[0].with_groups(step.where)
     value.axes.expect(step.where)
     if "->" not in equation:  # Then it gives the letters that stand once, in the alphabet's order.
         once = sorted(letter for letter in set(equation) & set(ascii_letters) if equation.count(letter) == 1)
@@ -595,11 +595,6 @@ def _last_steps(step: Step, value: Value, first: int, last: int) -> Value | None
     )
 
 
-def _two_groups(value: Value) -> Value:
-    """The same, with both directions as groups if they are behind the features, as only groups can be."""
-    return value.retagged("B", "K2") if ("F", "B") in pairwise(value.axes.tags) else value
-
-
 def _reshape(step: Step) -> Value:
     value, shape = step.only(), _shape(step)
     copies, tags = not step.attributes().get("allowzero", 0), value.axes.tags
@@ -610,7 +605,9 @@ def _reshape(step: Step) -> Value:
         if joined is not None and wide in (-1, joined.axes.features):
             return joined
     axes = value.axes.reshape(shape, step.where, zero_copies=copies, known=known)
-    if axes.lost and (value := _two_groups(value)).axes.frames > 1:
+    if axes.lost and ("F", "B") in pairwise(tags):  # as only groups can be
+        value = value.with_groups(step.where)
+    if axes.lost and value.axes.frames > 1:
         value = join_frames(step, value)
         # Copied sizes count the axes before.
         if not value.axes.lost and Size(0) not in (shape or ())[value.axes.tags.index("F") :]:
@@ -627,8 +624,8 @@ def _flatten(step: Step) -> Value:
         first, last = (
             at % rank if -rank <= at < rank else at for at in (attributes["start"], attributes["end"])
         )
-        if {"F", "B"} <= {*value.axes.tags[first : last + 1]}:
-            value = _two_groups(value)
+        if ("F", "B") in pairwise(value.axes.tags[first : last + 1]):
+            value = value.with_groups(step.where)
         if {"F", "K"} <= {tag[0] for tag in value.axes.tags[first : last + 1]}:
             value, last = join_frames(step, value), last - 1
         joined = _last_steps(step, value, first, last)

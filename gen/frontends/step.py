@@ -161,6 +161,11 @@ class Value:
         tags = tuple(new if tag == old else tag for tag in self.axes.tags)
         return replace(self, axes=replace(self.axes, tags=tags))
 
+    def with_groups(self, where: str) -> "Value":
+        """The same with both directions, if they stand apart, as two groups of features."""
+        grouped = where if "B" in self.axes.tags else self.axes.grouped
+        return replace(self, axes=replace(self.retagged("B", "K2").axes, grouped=grouped))
+
 
 @dataclass(frozen=True, eq=False)
 class State:
