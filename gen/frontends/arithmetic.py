@@ -100,6 +100,7 @@ def _pairs(step: Step, formula: str) -> Value:
     step.refuse_inputs()
     first, *others = at_last_step(step.values)
     for other in others:
+        first, other = _in_groups(step, first, other), _in_groups(step, other, first)
         axes = _expect_alike(step, [first, other])
         if axes.frames > 1:
             first, other = _repeated(step, first, other), _repeated(step, other, first)
@@ -248,9 +249,25 @@ def _same(graph: Graph, one: str, other: str) -> bool:
 
 def _plus(step: Step, first: Value, second: Value) -> Value:
     first, second = at_last_step([first, second])
+    first, second = _in_groups(step, first, second), _in_groups(step, second, first)
     axes = _expect_alike(step, [first, second])
     first, second = _repeated(step, first, second), _repeated(step, second, first)
     return _together(first, second, Flow.plus(*pair_directions(first.flow, second.flow), step.where), axes)
+
+
+def _in_groups(step: Step, value: Value, other: Value) -> Value:
+    """A value with groups where another has them: repeated for each if it has an axis of size 1 there."""
+    value = value.with_groups(step.where) if other.axes.grouped else value
+    pairs = list(enumerate(zip(value.axes.tags, other.axes.tags, strict=False)))
+    at = next((at for at, (mine, its) in pairs if mine == "1" and its[0] in "BK"), None)
+    if at is None or len(value.axes.tags) != len(other.axes.tags):
+        return value
+    tags, axes, count = list(value.axes.tags), other.axes, other.axes.frames * (1 + ("B" in other.axes.tags))
+    tags[at] = axes.tags[at]
+    flow = value.flow.pick([*range(value.flow.features(step.where))] * count, step.where)
+    return replace(
+        value, flow=replace(flow, dense=""), axes=replace(value.axes, tags=(*tags,), grouped=axes.grouped)
+    )
 
 
 def _repeated(step: Step, value: Value, other: Value) -> Value:
@@ -335,6 +352,8 @@ def _reduce(step: Step) -> Value:
     rank = len(value.axes.tags)
     chosen = [axis % rank for axis in step.numbers("axes", 1) or range(rank)]
     for axis in sorted(chosen, reverse=True):
+        if value.axes.tags[axis] == "F":
+            value = value.with_groups(step.where)
         axes, keep = value.axes, bool(step.attributes().get("keepdims", 1))
         tag = axes.tags[axis]
         if tag[0] in "BK" and step.node.operator in ("reduce_sum", "reduce_mean"):
@@ -344,7 +363,7 @@ def _reduce(step: Step) -> Value:
             value = value.computed(flow, axes.without(axis, keep=keep))
             if step.node.operator == "reduce_mean":
                 value = _affine(value, step, 1.0 / count, 0.0)
-        elif tag == "F" and "B" not in axes.tags and step.node.operator in ("reduce_sum", "reduce_mean"):
+        elif tag == "F" and step.node.operator in ("reduce_sum", "reduce_mean"):
             count = value.flow.features(step.where) // axes.frames
             whole = np.full((1, count), 1.0 if step.node.operator == "reduce_sum" else 1.0 / count)
             value = dense(step, value, whole, np.zeros(1))

@@ -61,6 +61,11 @@ class Value:
         tags = tuple(new if tag == old else tag for tag in self.axes.tags)
         return replace(self, axes=replace(self.axes, tags=tags))
 
+    def with_groups(self, where: str) -> "Value":
+        """The same with both directions, if they stand apart, as two groups of features."""
+        grouped = where if "B" in self.axes.tags else self.axes.grouped
+        return replace(self, axes=replace(self.retagged("B", "K2").axes, grouped=grouped))
+
 
 @dataclass(frozen=True, eq=False)
 class State:
@@ -391,7 +396,7 @@ def _einsum(step: Step) -> Value:
     """A dense layer that is written as a sum of products: of all features, or of each group of them."""
     equation = "".join(str(step.attributes()["equation"]).split())
     at = next(number for number, each in enumerate(step.inputs) if each is not None)
-    value = step.values[0].retagged("B", "K2")
+    value = step.values[0].with_groups(step.where)
     value.axes.expect(step.where)
     if "->" not in equation:  # Then it gives the letters that stand once, in the alphabet's order.
         once = sorted(letter for letter in set(equation) & set(ascii_letters) if equation.count(letter) == 1)

@@ -107,11 +107,6 @@ def join_frames(step: Step, value: Value) -> Value:
     return replace(value, flow=flow, axes=joined)
 
 
-def _two_groups(value: Value) -> Value:
-    """The same, with both directions as groups if they are behind the features, as only groups can be."""
-    return value.retagged("B", "K2") if ("F", "B") in pairwise(value.axes.tags) else value
-
-
 def _reshape(step: Step) -> Value:
     value, shape = step.only(), _shape(step)
     copies, tags = not step.attributes().get("allowzero", 0), value.axes.tags
@@ -122,7 +117,9 @@ def _reshape(step: Step) -> Value:
         if joined is not None and wide in (-1, joined.axes.features):
             return joined
     axes = value.axes.reshape(shape, step.where, zero_copies=copies, known=known)
-    if axes.lost and (value := _two_groups(value)).axes.frames > 1:
+    if axes.lost and ("F", "B") in pairwise(tags):  # as only groups can be
+        value = value.with_groups(step.where)
+    if axes.lost and value.axes.frames > 1:
         value = join_frames(step, value)
         # Copied sizes count the axes before.
         if not value.axes.lost and Size(0) not in (shape or ())[value.axes.tags.index("F") :]:
@@ -139,8 +136,8 @@ def _flatten(step: Step) -> Value:
         first, last = (
             at % rank if -rank <= at < rank else at for at in (attributes["start"], attributes["end"])
         )
-        if {"F", "B"} <= {*value.axes.tags[first : last + 1]}:
-            value = _two_groups(value)
+        if ("F", "B") in pairwise(value.axes.tags[first : last + 1]):
+            value = value.with_groups(step.where)
         if {"F", "K"} <= {tag[0] for tag in value.axes.tags[first : last + 1]}:
             value, last = join_frames(step, value), last - 1
         joined = _last_steps(step, value, first, last)

@@ -87,6 +87,11 @@ def groups(s, x):
     return y(s, x).unflatten(-1, (3, 2))
 
 
+def pairs(s, x):
+    """The features as two groups of three."""
+    return y(s, x).unflatten(-1, (2, 3))
+
+
 def written_norm(x):
     """A layer norm, with the difference computed twice."""
     variance = (x - x.mean(-1, keepdim=True)).pow(2).mean(-1, keepdim=True)
@@ -397,6 +402,22 @@ GROUPED = {
     ),
     "gate of each group": lambda s, x: s.fc(
         (lambda v: v * v.sum(-1, keepdim=True).sigmoid())(groups(s, x)).flatten(2)
+    ),
+    "mean over groups and features": lambda s, x: pairs(s, x).mean((2, 3)),
+    "mean of each of two groups": lambda s, x: pairs(s, x).mean(-1).tanh(),
+    "two groups less their means": lambda s, x: s.fc(
+        (lambda v: v - v.mean(-1, keepdim=True))(pairs(s, x)).flatten(2)
+    ),
+    "groups less the mean over them": lambda s, x: s.fc(
+        (lambda v: v - v.mean(2, keepdim=True))(groups(s, x)).flatten(2)
+    ),
+    "two groups gated by their sum": lambda s, x: s.fc(
+        (lambda v: v * v.sum(2, keepdim=True).sigmoid())(pairs(s, x)).flatten(2)
+    ),
+    "directions less their means": lambda s, x: s.wide(
+        (lambda v: (v - v.mean(-1, keepdim=True)) * v.mean(2, keepdim=True))(
+            of(s, "both", x)[0].unflatten(2, (2, H))
+        ).flatten(2)
     ),
     "constant of each group": lambda s, x: s.fc((groups(s, x) * s.scale[:3, None]).flatten(2)),
     "constants of each group": lambda s, x: s.fc((groups(s, x) + s.scale.view(3, 2)).flatten(2)),
