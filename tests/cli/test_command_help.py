@@ -1,5 +1,6 @@
 """Help, lists and progress: what the command line tells before and while it works."""
 
+import json
 import re
 import shlex
 import subprocess
