@@ -25,11 +25,13 @@ ENCODINGS = {
     ),
     "silero_vad.onnx": (
         "1a153a22f4509e292a94e67d6f9b85e8deb25b4988682b7e174c65279d8788e3",
-        ReadOptions(branches=("If_0:then", "*:else"), output=f"{FIRST}/If_output_0"),
+        ReadOptions(
+            branches=("If_0:then", f"{FIRST}/decoder/If:then", "*:else"), output=f"{FIRST}/If_output_0"
+        ),
     ),
     "silero_vad_16k_op15.onnx": (
         "7ed98ddbad84ccac4cd0aeb3099049280713df825c610a8ed34543318f1b2c49",
-        ReadOptions(branches=("*:else",), output="/model/If_output_0"),
+        ReadOptions(branches=("/model/decoder/If:then", "*:else"), output="/model/If_output_0"),
     ),
     "silero_vad_openvino_16k.onnx": (
         "7776b81ad1b0350c15d7f1555943b9232eb53e9ca5d989c6d0cea9ebc8664d87",
