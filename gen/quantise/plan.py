@@ -176,6 +176,8 @@ def keeps_integers(network: Network, weight_bits: int) -> bool:
 
 
 _NumberOption = partial(Option, group="Numbers")
+_MOST_TRIES = 300
+"""Formats of results that are tried in turn to find those of an existing device."""
 _Bits = Annotated[int, Field(ge=4, le=18)]
 _WeightBits = Annotated[int, Field(ge=2, le=18)]
 _ScaleBits = Annotated[int, Field(ge=0, le=SCALE_UNIT)]
@@ -869,17 +871,33 @@ class Plan(Lowered):
         """Give the layers the formats of results that the cells of a loadable device have: their own or the
         finest that holds them. Raises ConfigurationError if no cell takes a layer."""
         finest_first = sorted({cell.output for cell in device.cells}, key=lambda form: -form.fraction)
-        for group in self.together:
-            planned, needed = self.outputs, self.outputs[group[0]]
+        furthest, tries = 0, iter(range(_MOST_TRIES))
+
+        def take(number: int) -> bool:
+            """Whether the layers of this group and of all behind it find formats; a norm may need other
+            formats in front of it."""
+            nonlocal furthest
+            if number == len(self.together):
+                return True
+            furthest = max(furthest, number)
+            group, planned = self.together[number], self.outputs
+            needed = planned[group[0]]
             mine = [at for at in range(len(planned)) if leads_to(self.layers, at) in group]
             for form in (needed, *finest_first):
-                if form.bits == needed.bits and form.fraction <= needed.fraction:
+                if (
+                    form.bits == needed.bits
+                    and form.fraction <= needed.fraction
+                    and next(tries, None) is not None
+                ):
                     self.outputs = self._joined([form if at in group else f for at, f in enumerate(planned)])
-                    if all(self._takes(device, index) for index in mine):
-                        break
-            else:
-                what = f"cell and results of layer {self.layers[group[0]].name!r}"
-                raise self.hardware.other_cells(what, is_fused(self.layers, self.passes, there=True))
+                    if all(self._takes(device, index) for index in mine) and take(number + 1):
+                        return True
+            self.outputs = planned
+            return False
+
+        if not take(0):
+            what = f"cell and results of layer {self.layers[self.together[furthest][0]].name!r}"
+            raise self.hardware.other_cells(what, is_fused(self.layers, self.passes, there=True))
 
     def _takes(self, device: Numerics, index: int) -> bool:
         """Whether a device has the cell of a layer, in these formats."""
