@@ -156,7 +156,6 @@ class Search:
         tried: set[tuple[bool, tuple[object, ...]]] = set()
         refused: list[tuple[_Step, float]] = []
         steps: Sequence[_Step] = _TRIED
-        first: ConfigurationError | None = None
         while steps:
             for number, step in enumerate(steps):
                 if self._progress:
@@ -172,8 +171,9 @@ class Search:
                     network = self._build(self._with_moments(choices, self._fit), False)
                     # An existing device may hold the ranges of a part of the data, and not those of all.
                     self._formats(self._choose(candidate, self._data))
-                except ConfigurationError as error:
-                    first = first or error
+                except ConfigurationError:
+                    if not trials:  # The settings themselves cannot be built.
+                        raise
                     continue
                 tried.add(made)
                 error = self._error(network)
@@ -183,8 +183,6 @@ class Search:
                     best, least = candidate, error
                 else:
                     refused.append((step, least))
-            if first and not trials:  # The settings cannot be built, or the device has other formats.
-                raise first
             steps, refused = [step for step, then in refused if least < _AGAIN * then], []
         return self._with_moments(self._choose(best, self._data), self._data), tuple(trials)
 
