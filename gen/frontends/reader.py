@@ -161,7 +161,13 @@ def _read(
     names = alone.data_inputs()
     if len(names) < 2 or steps or options.begin is not None or options.lstm is not None:
         readers.append(alone)
-        return alone.read()
+        network = alone.read()
+        whole = len(names) == 1 and options.begin is None and options.lstm is None and not alone.embeddings
+        if whole and network.frames == 1:
+            for name, width in _given_widths(options.input_widths, names).items():
+                if width != network.inputs:
+                    raise _DeclaredError(name, network.inputs, width)
+        return network
     refusal: ModelError | None = None
     tries: tuple[dict[str, Any], ...] = ({"names": names}, {"names": names, "still": True}, {})
     given = _given_widths(options.input_widths, names)

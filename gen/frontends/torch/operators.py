@@ -28,7 +28,7 @@ from rtlstm.gen.frontends.torch.translate import (
     flat,
     whole,
 )
-from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction, function, functions
+from rtlstm.spec.activations.functions import ACTIVATIONS, TANH, ActivationFunction, function, functions
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Gru, Lstm, Rnn
 
@@ -104,6 +104,9 @@ _MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
         "LogSoftmax": ["log_softmax", "dim"],
         "ReLU6": ["relu6", "inplace"],
         "Softmax": ["softmax", "dim"],
+        "Hardshrink": ["hardshrink", "lambd"],
+        "Softshrink": ["softshrink", "lambd"],
+        "Tanhshrink": ["tanhshrink"],
         "PReLU": ["prelu", "weight"],
         "Softplus": ["softplus", "beta", "threshold"],
         "Threshold": ["threshold", "threshold", "value"],
@@ -399,6 +402,25 @@ def _floordiv(call: Call) -> Any:
     if not isinstance(one, Number | int) or not isinstance(other, Number | int):
         raise ModelError(f"{call.where}: rounding_mode is not supported")
     return one // other if isinstance(one, int) and isinstance(other, int) else call.emit("div", one, other)
+
+
+def _clamp(call: Call) -> Any:
+    """Limits that are no single numbers are those of a maximum and a minimum, as in ONNX."""
+    low, high = call.get("min"), call.get("max")
+    values = (each.value if isinstance(each, Constant) else each for each in (low, high))
+    if not any(isinstance(each, Tensor) or np.size(each) > 1 for each in values):
+        return call.emit("clip", call.x, low, high)
+    larger = call.x if low is None else call.emit("max", call.x, low, inner=high is not None)
+    return larger if high is None else call.emit("min", larger, high)
+
+
+def _shrink(call: Call) -> Any:
+    """``x`` less what is near 0, or ``x`` where it is not near 0."""
+    limit = call.number("lambd", 0.5)
+    if call.operation == "hardshrink":
+        size = call.emit("abs", call.x, inner=True)
+        return call.emit("where", call.emit("greater", size, limit, inner=True), call.x, 0.0)
+    return call.emit("sub", call.x, call.emit("clip", call.x, -limit, limit, inner=True))
 
 
 def _activate(call: Call, function: ActivationFunction) -> Any:
@@ -835,7 +857,9 @@ _TABLE: dict[str, Translation] = {
     "lerp: x end weight": _lerp,
     "var: x dim unbiased keepdim correction": _var,
     "neg negative": lambda call: call.emit("neg", call.x),
-    "clamp clip: x min max": lambda call: call.emit("clip", call.x, call.get("min"), call.get("max")),
+    "clamp clip: x min max": _clamp,
+    "clamp_min: x min": _clamp,
+    "clamp_max: x max": _clamp,
     "ge greater_equal: x other": partial(_pair, "greaterorequal"),
     "less lt: x other": partial(_pair, "less"),
     "le less_equal: x other": partial(_pair, "lessorequal"),
@@ -850,8 +874,10 @@ _TABLE: dict[str, Translation] = {
     "heaviside: x values": _heaviside,
     "where: condition x other": lambda call: call.emit("where", *map(call.get, ("condition", "x", "other"))),
     "masked_fill: x mask value": lambda call: call.emit("where", *map(call.get, ("mask", "value")), call.x),
-    "clamp_min: x min": lambda call: call.emit("clip", call.x, call.get("min")),
-    "clamp_max: x max": lambda call: call.emit("clip", call.x, None, call.get("max")),
+    "hardshrink softshrink: x lambd": _shrink,
+    "tanhshrink": lambda call: call.emit(
+        "sub", call.x, call.emit("activation", call.x, inner=True, function=TANH)
+    ),
     "hardsigmoid: x inplace": lambda call: _activate(call, ActivationFunction.of("hard_sigmoid", 1 / 6, 0.5)),
     "relu6: x inplace": lambda call: _activate(call, ActivationFunction.of("hard_tanh", 0.0, 6.0)),
     "softplus: x beta threshold": _softplus,

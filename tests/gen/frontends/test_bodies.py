@@ -448,6 +448,12 @@ COMPARED = {
     "larger of two comparisons": lambda s, x: (
         lambda v: s.fc(torch.maximum(v > 0.125, s.same(v) > 0.125).float())
     )(y(s, x)),
+    "clamp by parameters": lambda s, x: s.fc(y(s, x).clamp(-s.scale.abs(), s.scale.abs())),
+    "clamp by a result": lambda s, x: (lambda v: s.fc(torch.clamp(v, max=s.same(v))))(y(s, x)),
+    "clamp from below by parameters": lambda s, x: s.fc(y(s, x).clamp_min(s.scale)),
+    "soft shrink": lambda s, x: s.fc(F.softshrink(y(s, x), 0.125)),
+    "hard shrink": lambda s, x: s.fc(F.hardshrink(y(s, x), 0.125)),
+    "tanh shrink": lambda s, x: s.fc(F.tanhshrink(y(s, x))),
     "comparisons added as truths": lambda s, x: (
         lambda v: s.fc(((v > -0.125).flip(-1) + (s.same(v) > 0.125)).float())
     )(y(s, x)),
@@ -510,9 +516,11 @@ NOT_IN = {
         "last step narrowed",
         "seen through a view",
         "written over with one more axis",
+        "soft shrink",
+        "hard shrink",
     }
 }
-"""What an exporter cannot write, or writes wrongly: as products with zeros, a slice [-1:0], or not at all."""
+"""What an exporter cannot write, or writes wrongly: with zeros, as a slice [-1:0], with Sign or Or, not at all."""
 
 
 @pytest.fixture(scope="module")

@@ -76,6 +76,13 @@ def test_widths_that_a_module_does_not_tell(tmp_path):
     refused(module, "must be of the inputs x, other, not 'y'", ReadOptions(input_widths=("y:4",)))
     wrong = "input 'x' has 4 features in the model, but 2 are given"
     refused(path, wrong, ReadOptions(input_widths=("x:2", "other:4")))
+    alone = nn.Linear(I, S)
+    refused(
+        alone,
+        "input 'input_1' has 4 features in the model, but 2 are",
+        ReadOptions(input_widths=("input_1:2",)),
+    )
+    assert read_model(alone, ReadOptions(input_widths=("input_1:4",))).network.inputs == I
     with pytest.raises(ModelError, match=wrong):
         rtlstm.compile(path, calibration={"x": other, "other": x}, folder=tmp_path / "b")
 
