@@ -53,7 +53,7 @@ from rtlstm.gen.frontends.reading import (
     host_classes,
     host_note,
 )
-from rtlstm.gen.frontends.recurrent import Applied, apply_recurrent, encoder_of
+from rtlstm.gen.frontends.recurrent import Applied, apply_recurrent, encoder_of, join_reversals
 from rtlstm.host.embeddings import Embedding
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.layout import OutputPart
@@ -115,12 +115,13 @@ def read(graph: Graph, options: ReadOptions, report: ReportBuilder) -> Network:
         raise ModelError("`branches` are for ONNX models, whose If nodes have some; leave the option out")
     report.model_inputs = tuple(graph.inputs)
     report.model_outputs = tuple(graph.names.get(name, name) for name in graph.outputs)
+    graph, backwards = join_reversals(graph)
     graph, norms = join_norms(join_truths(graph), options.output)
     graph, written = join_functions(graph, options.output)
     graph, loops, no_loops = join_loops(graph)
     graph, joined, unclear = join_cells(graph)
     graph, stepped, no_steps = join_steps(graph)
-    for note in (*norms, *written, *loops, *joined, *stepped):
+    for note in (*backwards, *norms, *written, *loops, *joined, *stepped):
         report.note(note)
     readers: list[_Reader] = []
     try:

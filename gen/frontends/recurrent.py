@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rtlstm.gen.frontends.arrays import Floats
+from rtlstm.gen.frontends.arrays import Floats, fresh
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.flow import Flow, LayerState
 from rtlstm.gen.frontends.graph import Graph, Node, Recurrent
@@ -390,3 +390,77 @@ def _norms(norms: LstmNorms) -> str:
 
 def _functions(*functions: tuple[str, ActivationFunction, ActivationFunction]) -> list[str]:
     return [f"{name} {function}" for name, function, usual in functions if function != usual]
+
+
+# Steps that a model takes from the last one on
+
+
+_BEYOND = 2**31 - 2
+"""An index beyond the end of any axis."""
+
+
+def join_reversals(graph: Graph) -> tuple[Graph, tuple[str, ...]]:
+    """Let layers that read the steps from the last one on go backwards, and return notes on them, too.
+
+    The reversal moves behind such a layer, and is gone where the model reverses again, or takes one step. If
+    it stays, so does the graph: its layers read what the model has reversed.
+    """
+    notes: list[str] = []
+    given = graph
+    while found := next(((node, moved) for node in graph.nodes if (moved := _moved(graph, node))), None):
+        at = graph.nodes.index(found[0])
+        if found[0].operator == "recurrent":
+            notes.append(
+                f"{found[0].where} goes backwards in the core, and its results are in the steps' order"
+            )
+        graph = graph.with_nodes([*graph.nodes[:at], *found[1], *graph.nodes[at + 1 :]])
+    needed = [graph.nodes[at] for at in graph.ancestors(graph.outputs)]
+    return (given, ()) if any("ordered" in node.attributes for node in needed) else (graph, tuple(notes))
+
+
+def _moved(graph: Graph, node: Node) -> list[Node]:
+    """What stands for a node behind a reversal, if that can move behind it."""
+    first = graph.producer(node.inputs[0]) if node.inputs else None
+    axis = None if first is None else _reverses(graph, first)
+    if first is None or axis is None:
+        return []
+    given, read = node.attributes, (first.inputs[0], *node.inputs[1:])
+    if _reverses(graph, node) == axis:
+        return [replace(node, operator="identity", inputs=read[:1], attributes={})]
+    if node.operator == "select" and given["axis"] == axis:
+        return [replace(node, inputs=read, attributes={**given, "index": -1 - given["index"]})]
+    in_order = "ordered" in first.attributes  # It is of a layer's results: features are the last axis.
+    if node.operator == "recurrent" and "T" in given["axes"] and not any(node.inputs[3:]):
+        layers, steps = given["layers"](), given["axes"].index("T")
+        both = any(isinstance(layer, Bidirectional) for layer in layers.layers)
+        if both or axis not in (steps, steps - len(given["axes"])):
+            return []
+        backwards = tuple(layer.replace(reverse=not layer.reverse) for layer in layers.layers)
+        given = {**given, "layers": lambda: replace(layers, layers=backwards)}
+    elif not in_order or not (node.operator in ("activation", "linear") or _cuts_other(graph, node, axis)):
+        return []
+    inner = fresh(f"{node.outputs[0]}.ordered", graph.is_tensor)
+    behind = replace(
+        first,
+        inputs=(inner, *first.inputs[1:]),
+        outputs=node.outputs[:1],
+        attributes={**first.attributes, "ordered": True},
+    )
+    return [replace(node, inputs=read, outputs=(inner, *node.outputs[1:]), attributes=given), behind]
+
+
+def _reverses(graph: Graph, node: Node) -> int | None:
+    """The only axis that a node reverses; None if it does something else."""
+    if node.operator != "slice":
+        return None
+    names = enumerate(("starts", "ends", "axes", "steps"), start=1)
+    starts, ends, axes, steps = (graph.numbers(node, name, at) for at, name in names)
+    if steps != [-1] or not (starts and ends and axes):
+        return None
+    return axes[0] if (starts[0] == -1 or starts[0] > _BEYOND) and ends[0] < -_BEYOND else None
+
+
+def _cuts_other(graph: Graph, node: Node, axis: int) -> bool:
+    """Whether a node takes a part along another axis than this one."""
+    axes = graph.numbers(node, "axes", 3) if node.operator == "slice" else None
+    return bool(axes) and min(axis, *axes or ()) >= 0 and axis not in (axes or ())

@@ -271,6 +271,13 @@ MOVES = {
     "directions unflattened from the end": lambda s, x: s.fc(
         of(s, "both", x)[0].unflatten(-1, (2, H)).sum(-2)
     ),
+    "directions by reversed steps": lambda s, x: s.wide(
+        torch.cat([y(s, x), s.rnn(x.flip(1))[0].flip(1)], -1)
+    ),
+    "reversed steps of a layer": lambda s, x: s.fc(s.rnn(x.flip(-2))[0]).tanh().flip(-2),
+    "states of directions by reversed steps": lambda s, x: s.wide(
+        torch.cat([y(s, x)[:, -1], s.rnn(torch.flip(x, [1]))[0][:, -1]], -1)
+    ),
     "directions added": lambda s, x: (lambda v: s.fc(v[..., :H] + v[..., H:]))(of(s, "both", x)[0]),
     "states of directions": lambda s, x: (lambda h: s.wide(torch.cat([h[0], h[1]], 1)))(of(s, "both", x)[1]),
     "states of directions side by side": lambda s, x: s.wide(
@@ -514,13 +521,18 @@ NOT_IN = {
         "mT",
         "gru cell",
         "last step narrowed",
+        "directions by reversed steps",
+        "reversed steps of a layer",
+        "states of directions by reversed steps",
         "seen through a view",
         "written over with one more axis",
         "soft shrink",
         "hard shrink",
     }
 }
-"""What an exporter cannot write, or writes wrongly: with zeros, as a slice [-1:0], with Sign or Or, not at all."""
+"""What an exporter cannot write, or writes wrongly: with zeros, a slice [-1:0], Sign or Or, or not at all.
+
+Reversed steps it writes with an axis of directions, where ONNX has `direction`."""
 
 
 @pytest.fixture(scope="module")
