@@ -17,7 +17,7 @@ JOBS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN || echo 2); echo $$((cores < 
 MUTANTS ?= 40
 
 # Most lines of Python in these folders: the number goes down, or up with a reason in the commit.
-MOST_LINES := 98359
+MOST_LINES := 98493
 FOLDERS := rtlstm spec tools hdl sim host fpga boards gen train explore zoo cli bench
 VENV := .venv
 BIN := $(VENV)/bin
