@@ -142,9 +142,9 @@ def test_messages_name_the_format_of_each_layer() -> None:
     _, c, saturated = layout.parse(state, 1)
     assert [values[0, 0] for values in c] == [2**12, 2**13 - 1]
     with pytest.warns(SaturationWarning, match="5 of 10 values of c_0.*`cell_range=64`"):
-        layout.warn_saturations(("h_0", "c_0"), saturated, 1, 1)
+        layout.warn_saturations(("h_0", "c_0"), saturated, 1)
     with pytest.warns(SaturationWarning, match="5 of 10 values of c_n.*15.998.*`cell_range=32`"):
-        layout.warn_at_limit("c_n", c, 1)
+        layout.warn_at_limit("c_n", c)
 
 
 def test_the_exact_sum_limits_how_fine_a_format_is() -> None:

@@ -49,7 +49,7 @@ def test_generate(cli, model, tmp_path):
     assert result.json["report"]["accuracy"]["input_values"] == 30 * INPUTS
     # c begins at 20, and a quarter more has room.
     cell = Manifest.load(tmp_path / "b").numerics.cell
-    assert cell.limit >= 1.25 * 20 and cell.fraction == 11
+    assert cell.limit >= 1.25 * 20 and cell.fraction == 15
     before = snapshot(tmp_path / "b")
     people = cli(*arguments)
     assert people.code == 0 and "step latency" in people.out

@@ -51,7 +51,7 @@ def read_module(module: Any, options: ReadOptions, report: ReportBuilder) -> Net
         for name, each in inspect.signature(module.forward).parameters.items()
         if isinstance(each.default, bool | int | float | str)
     }
-    walk = Walk(module, trace(torch, module, unrolled, known))
+    walk = Walk(module, trace(module, unrolled, known))
     walk.to.unrolled = bool(unrolled)
     if known:
         shown = ", ".join(f"{name}={value!r}" for name, value in known.items())
@@ -79,7 +79,6 @@ def module_kind(module: Any) -> str:
 
 
 def trace(
-    torch: Any,
     module: Any,
     unrolled: list[str] | None = None,
     known: Mapping[str, Any] = MappingProxyType({}),
@@ -89,6 +88,7 @@ def trace(
     Loops over the steps are gone through a few times if ``unrolled`` is given, which gets what they go over.
     ``known`` are arguments of forward with numbers or texts, in which Python may branch.
     """
+    import torch
     from torch import fx
     from torch.nn.utils import rnn
 

@@ -117,7 +117,7 @@ def _equal(one: Any, other: Any, most: float = 1e-8) -> bool:
 
 
 def _traced(module: nn.Module, unrolled: list[str] | None = None) -> fx.Graph:
-    graph: fx.Graph = trace(torch, module, unrolled)
+    graph: fx.Graph = trace(module, unrolled)
     for node in graph.nodes:
         node.meta.pop("is_wrapped", None)  # Later traces in this process would look for its dotted name.
     return graph

@@ -555,7 +555,7 @@ def sources(tmp_path_factory):
 def translated(form, module, x, folder):
     options, report = ReadOptions(), ReportBuilder(form)
     if form == "module":
-        return Walk(module, trace(torch, module)).translated(options, report)
+        return Walk(module, trace(module)).translated(options, report)
     if form == "script":
         return translate_script(torch.jit.trace(module, x), options, report)
     if form == "exported":
