@@ -162,11 +162,11 @@ def test_what_is_missing_says_what_to_install(python: Path, tmp_path: Path) -> N
     generate_build(network(), tmp_path / "build", settings=NARROW, parameters=TINY)
     absent, backend, *packages = run(python, "-c", MISSING, "build", folder=tmp_path).splitlines()
     assert backend.startswith("backend 'golden' is in rtlstm, not in rtlstm-driver")
-    assert "give the board's, serial:PORT, tcp:HOST:PORT, mmio:PATH or pynq" in backend
+    assert "give the board's, serial:PORT, tcp:HOST:PORT, udp:HOST, spi:DEVICE, mmio:PATH or pynq" in backend
     assert len(packages) == 2
     assert all(said.endswith("pip install 'rtlstm-driver[link]'") for said in packages)
     assert set(absent.split()) == {
-        *("Bitstream", "Build", "BuildReport", "Comparison", "ErrorReport", "Implementation"),
+        *("Bitstream", "Build", "BuildReport", "Comparison", "ErrorReport", "Implementation", "split"),
         *("QuantizationSettings", "ReadOptions", "ReadResult", "compile", "inspect_model", "read_model"),
     }
     said = run(python, "-m", "rtlstm", "--version", folder=tmp_path, code=1)

@@ -116,7 +116,7 @@ def test_hardware_gives_the_same_bits(reference, accelerator, backend, tmp_path)
     from rtlstm.host.torch import LSTM
 
     packed = rnn.pack_padded_sequence(torch.rand(2, 3, I), [1, 2, 2], enforce_sorted=False)
-    expected, (h, c) = LSTM(accelerator)(packed, state := (torch.rand(2, 3, H), torch.rand(2, 3, H)))
+    expected, (h, c) = LSTM(accelerator)(packed, state := (torch.rand(2, 3, H) / 2.1, torch.rand(2, 3, H)))
     build = make_build(reference, tmp_path / "lstm")
     with Accelerator.open(build, backend=backend) as hardware:
         y, final = LSTM(hardware)(packed, state)

@@ -414,10 +414,10 @@ def _parameters(draw: Draw, settings: QuantizationSettings, whole: bool) -> Para
 
 
 @st.composite
-def drawn_builds(draw: Draw, whole: bool, bits: int = 8, sizes: int = 5) -> DrawnBuild:
+def drawn_builds(draw: Draw, whole: bool | None, bits: int = 8, sizes: int = 5) -> DrawnBuild:
     """Draw a network with all that its hardware depends on; data of at most ``bits`` bits."""
-    settings = draw(_settings(bits))
-    return _build(draw, draw(drawn_networks(whole, sizes)), settings, whole)
+    settings, network = draw(_settings(bits)), draw(drawn_networks(whole, sizes))
+    return _build(draw, network, settings, network.whole_sequences if whole is None else whole)
 
 
 @st.composite

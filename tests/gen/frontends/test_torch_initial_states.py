@@ -142,8 +142,9 @@ def test_c_header_has_it(build: Build) -> None:
 
 @pytest.mark.slow
 @pytest.mark.rtl
-def test_simulation_begins_in_it(build: Build) -> None:
+def test_simulation_begins_in_it(tmp_path: Path) -> None:
     x = data()
+    build = compile(learned(), folder=tmp_path / "build", calibration=x.numpy(), lanes=4, macs=2, streams=2)
     assert build.simulate(x.numpy(), simulator="icarus", verify=False).passed
     with build.open("icarus", verify=False) as rtl, build.open("golden") as golden:
         np.testing.assert_array_equal(rtl.run(x.numpy())[0], golden.run(x.numpy())[0])
